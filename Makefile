@@ -1,0 +1,58 @@
+# Everything runs from .venv; nothing is installed outside this folder.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+# -qq: errors only; -q would still warn about every index that lacks a package
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test docs bench lock clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+install: $(STAMP)  ## create .venv with the locked versions of everything
+	@:
+
+$(STAMP): pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit("Trimtab needs Python 3.11 or newer, but $(PYTHON) is " \
+	    + sys.version.split()[0] + "; try: make install PYTHON=python3.11") if sys.version_info < (3, 11) else 0'
+	@test -x $(BIN)/pip || { echo "creating .venv"; $(PYTHON) -m venv .venv; }
+	@echo "installing the locked packages into .venv (minutes the first time)"
+	@$(PIP) -c requirements.lock hatchling
+	@$(PIP) -c requirements.lock --no-build-isolation -e ".[dev]"
+	@touch $@
+
+demo: install  ## compare six policies and write report.html
+	@$(BIN)/trimtab compare fcfs sjf fcfs+easy sjf+easy+fastest wfp3+easy las+easy+best --report report.html
+
+test: install  ## check style and types, then run every test
+	@echo "ruff" && $(BIN)/ruff check -q && $(BIN)/ruff format --check
+	@echo "mypy" && $(BIN)/mypy --no-error-summary
+	@echo "pytest" && $(BIN)/python -m pytest -n 2
+
+docs: install  ## build the documentation in docs/_build
+	@$(BIN)/sphinx-build -W -q -b html docs docs/_build
+	@echo "docs/_build/index.html"
+
+bench: install  ## measure the engine's speed on this machine
+	@$(BIN)/trimtab bench
+
+# Resolved afresh, as if nothing were installed. Run it with the oldest supported Python: its versions
+# install on newer ones too. Local tags (+cpu) are dropped so that each machine takes the build it is offered.
+lock:  ## write requirements.lock anew from pyproject.toml
+	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv
+	@$(PIP) hatchling
+	@$(PIP) --dry-run --ignore-installed --no-build-isolation --report .venv/lock.json hatchling -e ".[dev]"
+	@$(BIN)/python -c 'import json; \
+	    found = [p["metadata"] for p in json.load(open(".venv/lock.json"))["install"]]; \
+	    pins = sorted((p["name"].lower().replace("_", "-"), p["version"].split("+")[0]) for p in found); \
+	    print("# Written by `make lock`; used as constraints: pip install -c requirements.lock -e \".[dev]\""); \
+	    print(*(f"{name}=={version}" for name, version in pins if name != "trimtab"), sep="\n")' \
+	    > .venv/lock.txt
+	@mv .venv/lock.txt requirements.lock
+	@echo "requirements.lock is written; the next make installs it"
+
+clean:  ## remove what was built, except .venv
+	@rm -rf build dist docs/_build report.html .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find . \( -name .git -o -name .venv \) -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

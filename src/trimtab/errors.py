@@ -1,0 +1,17 @@
+"""Mistakes are exceptions that name the file, the field, the value and the remedy."""
+
+
+class TrimtabError(Exception):
+    """A mistake in what the user gave us. The command line prints it without a traceback."""
+
+
+class TraceError(TrimtabError):
+    """A trace, cluster or order file holds something that cannot be simulated."""
+
+
+class PolicyError(TrimtabError):
+    """A policy raised, or left jobs waiting while nothing runs and nothing will happen."""
+
+
+class UnknownName(TrimtabError):
+    """A name that is not registered; the message suggests the nearest one."""

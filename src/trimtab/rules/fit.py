@@ -1,0 +1,144 @@
+"""What fits where, and booking it: compiled, exact, one copy for every engine and backend."""
+
+import numpy as np
+
+from trimtab.rules.world import compiled
+
+NEVER = np.uint64(0)
+ONE = np.uint64(1)
+GRACE_S = 1.0  # a job past its request is expected to end this much later
+
+
+@compiled
+def allowed(w, c, node, job, shape):
+    """Whether this node may ever host the job: alive, of an allowed kind, in an allowed shape."""
+    kind = np.uint64(w.nodes[c, node].kind)
+    return (
+        w.node_state[c, node].up == 1
+        and (w.jobs[c, job].node_kinds >> kind) & ONE != NEVER
+        and (w.jobs[c, job].shapes >> np.uint64(shape)) & ONE != NEVER
+    )
+
+
+@compiled
+def slots_in(jobs, demand, job, scale, devices, free, gpu_free, gpu_mem, limit):
+    """How many instances of a request fit into these amounts of one node, at most `limit`."""
+    count = limit
+    for r in range(free.shape[0]):
+        wants = demand[job, r] * scale
+        if wants > 0.0:
+            if free[r] < wants:
+                return 0
+            if limit > 1:
+                count = min(count, int(free[r] / wants))
+    gpus = int(jobs[job].gpus * scale)
+    if gpus == 0 or count == 0:
+        return count
+    share = jobs[job].gpu_share
+    mem = jobs[job].gpu_mem_gb
+    room = 0
+    for d in range(devices):
+        if gpu_free[d] >= share and gpu_mem[d] >= mem:
+            if share == 1.0 or limit == 1:
+                room += 1
+            else:
+                fit = int(gpu_free[d] / share)
+                if mem > 0.0:
+                    fit = min(fit, int(gpu_mem[d] / mem))
+                room += fit
+    return min(count, room // gpus)
+
+
+@compiled
+def fits(w, c, node, job, shape):
+    """Whether one instance fits on the node now."""
+    if not allowed(w, c, node, job, shape):
+        return False
+    scale = w.scale[shape]
+    for r in range(w.free.shape[2]):
+        if w.free[c, node, r] < w.demand[c, job, r] * scale:
+            return False
+    gpus = int(w.jobs[c, job].gpus * scale)
+    if gpus == 0:
+        return True
+    share = w.jobs[c, job].gpu_share
+    mem = w.jobs[c, job].gpu_mem_gb
+    room = 0
+    for d in range(w.nodes[c, node].gpus):
+        if w.gpu_free[c, node, d] >= share and w.gpu_mem[c, node, d] >= mem:
+            room += 1
+    return room >= gpus
+
+
+@compiled
+def slots(w, c, node, job, shape, free, gpu_free, gpu_mem, limit):
+    """How many instances fit on the node in the given amounts (C, N, ..), at most `limit`."""
+    if not allowed(w, c, node, job, shape):
+        return 0
+    return slots_in(
+        w.jobs[c],
+        w.demand[c],
+        job,
+        w.scale[shape],
+        w.nodes[c, node].gpus,
+        free[c, node],
+        gpu_free[c, node],
+        gpu_mem[c, node],
+        limit,
+    )
+
+
+@compiled
+def choose_devices(w, c, node, job, shape, gpu_free, gpu_mem):
+    """The devices an instance takes: the fullest one that fits a fraction, else the first free ones."""
+    gpus = int(w.jobs[c, job].gpus * w.scale[shape])
+    mask = NEVER
+    if gpus == 0:
+        return mask
+    share = w.jobs[c, job].gpu_share
+    mem = w.jobs[c, job].gpu_mem_gb
+    if gpus == 1:
+        best = -1
+        for d in range(w.nodes[c, node].gpus):
+            if gpu_free[c, node, d] >= share and gpu_mem[c, node, d] >= mem:
+                if best < 0 or gpu_free[c, node, d] < gpu_free[c, node, best]:
+                    best = d
+        return ONE << np.uint64(best)
+    for d in range(w.nodes[c, node].gpus):
+        if gpus > 0 and gpu_free[c, node, d] >= share and gpu_mem[c, node, d] >= mem:
+            mask |= ONE << np.uint64(d)
+            gpus -= 1
+    return mask
+
+
+@compiled
+def take(w, c, node, job, shape, count, mask, free, gpu_free, gpu_mem):
+    """Book `count` instances (negative gives them back) of the job in the given amounts."""
+    scale = w.scale[shape]
+    for r in range(free.shape[2]):
+        free[c, node, r] -= count * (w.demand[c, job, r] * scale)
+    if mask != NEVER:
+        share = w.jobs[c, job].gpu_share
+        mem = w.jobs[c, job].gpu_mem_gb
+        for d in range(w.nodes[c, node].gpus):
+            if (mask >> np.uint64(d)) & ONE != NEVER:
+                gpu_free[c, node, d] -= count * share
+                gpu_mem[c, node, d] -= count * mem
+
+
+@compiled
+def request_left(w, c, job):
+    """Seconds at rate 1 that the job still asks for, after what its checkpoints kept."""
+    return max(w.jobs[c, job].request_s - w.state[c, job].kept_s, 0.0)
+
+
+@compiled
+def link_rate(w, c, region, other):
+    """How fast a gang that spans both regions may run, as a share of its speed inside one."""
+    return min(w.link[region, other], w.link[other, region])
+
+
+@compiled
+def expected_end(w, c, run, now_s):
+    """When a run ends if its request is right, or a moment from now if it was too short."""
+    return max(w.runs[c, run].expected_end_s, now_s + GRACE_S)

@@ -1,0 +1,274 @@
+"""Choices of node: a score a node, larger is better, ties to the lower number."""
+
+import math
+
+import numpy as np
+
+from trimtab.rules.fit import (
+    NEVER,
+    ONE,
+    allowed,
+    choose_devices,
+    fits,
+    link_rate,
+    slots,
+    take,
+)
+from trimtab.rules.names import PLACES
+from trimtab.rules.world import compiled
+
+FIRST, BEST, WORST, RANDOM, DOT = (PLACES[name] for name in ("first", "best", "worst", "random", "dot"))
+COSINE, FRAG, FASTEST, AFFINITY = (PLACES[name] for name in ("cosine", "frag", "fastest", "affinity"))
+PRESSURE = 0.5  # lambda_1 of the compatibility score: weight of load
+INTERFERENCE = 0.5  # lambda_2: weight of the slow-down expected from neighbours
+NOWHERE = -np.inf
+
+
+@compiled
+def mixed(seed, job, node):
+    """A uniform number in [0, 1) of these three integers: the same whoever asks, in any order."""
+    x = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15)
+    x ^= np.uint64(job + 1) * np.uint64(0xBF58476D1CE4E5B9)
+    x ^= np.uint64(node + 1) * np.uint64(0x94D049BB133111EB)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    x ^= x >> np.uint64(31)
+    return float(x >> np.uint64(11)) * 2.0**-53
+
+
+@compiled
+def leftover(w, c, node, job):
+    """Share of the node that stays free after one instance, summed over resources."""
+    total = 0.0
+    for r in range(w.free.shape[2]):
+        if w.capacity[c, node, r] > 0.0:
+            total += (w.free[c, node, r] - w.demand[c, job, r]) / w.capacity[c, node, r]
+    return total
+
+
+@compiled
+def dot(w, c, node, job):
+    total = 0.0
+    for r in range(w.free.shape[2]):
+        if w.capacity[c, node, r] > 0.0:
+            cap = w.capacity[c, node, r]
+            total += (w.free[c, node, r] / cap) * (w.demand[c, job, r] / cap)
+    return total
+
+
+@compiled
+def expected_slowdown(w, c, node, job):
+    """Extra time a second that the neighbours now on the node would cost the job."""
+    total = 0.0
+    piece = w.node_state[c, node].piece
+    kind = w.jobs[c, job].kind
+    while piece >= 0:
+        other = w.jobs[c, w.runs[c, w.pieces[c, piece].run].job].kind
+        total += w.slow[kind, other]
+        piece = w.pieces[c, piece].after
+    return total
+
+
+@compiled
+def compatible(w, c, node, job):
+    """Cosine of demand and free capacity, less load, less expected interference (hierarchy-hmarl, eq. 6).
+
+    Both vectors in shares of the node's capacity, so that a unit of memory does not outweigh a core.
+    """
+    product = wants = has = 0.0
+    for r in range(w.free.shape[2]):
+        cap = w.capacity[c, node, r]
+        if cap > 0.0:
+            d = w.demand[c, job, r] / cap
+            f = w.free[c, node, r] / cap
+            product += d * f
+            wants += d * d
+            has += f * f
+    cosine = product / math.sqrt(wants * has) if wants * has > 0.0 else 0.0
+    load = w.node_state[c, node].load
+    return cosine - PRESSURE * load - INTERFERENCE * expected_slowdown(w, c, node, job)
+
+
+@compiled
+def fragment(w, c, node):
+    """Free amount of the node's driving resource that the expected mix cannot use (FGD, ATC'23)."""
+    driver = w.nodes[c, node].driver
+    free = w.free[c, node, driver]
+    if free <= 0.0:
+        return 0.0
+    total = 0.0
+    kind = np.uint64(w.nodes[c, node].kind)
+    for t in range(w.mix_jobs.shape[0]):
+        lost = free
+        rec = w.mix_jobs[t]
+        if (rec.node_kinds >> kind) & ONE != NEVER and w.mix_demand[t, driver] > 0.0:
+            room = True
+            for r in range(w.free.shape[2]):
+                room &= w.free[c, node, r] >= w.mix_demand[t, r]
+            if room and w.nodes[c, node].gpus > 0:
+                whole = 0
+                lost = 0.0
+                for d in range(w.nodes[c, node].gpus):
+                    usable = w.gpu_mem[c, node, d] >= rec.gpu_mem_gb
+                    if usable and w.gpu_free[c, node, d] >= rec.gpu_share:
+                        whole += 1
+                    else:
+                        lost += w.gpu_free[c, node, d]
+                if whole < rec.gpus:
+                    lost = free
+            elif room:
+                lost = free % w.mix_demand[t, driver]
+        total += w.mix_share[t] * lost
+    return total
+
+
+@compiled
+def frag_gain(w, c, node, job, shape):
+    """How much fragmentation an instance removes from the node (negative: adds)."""
+    before = fragment(w, c, node)
+    mask = choose_devices(w, c, node, job, shape, w.gpu_free, w.gpu_mem)
+    take(w, c, node, job, shape, 1, mask, w.free, w.gpu_free, w.gpu_mem)
+    after = fragment(w, c, node)
+    take(w, c, node, job, shape, -1, mask, w.free, w.gpu_free, w.gpu_mem)
+    return before - after
+
+
+@compiled
+def prefers(w, c, node, job, shape):
+    """Whether the node's kind is the one fixed for this job: the fastest kind that could host it empty."""
+    best = -1.0
+    best_kind = -1
+    for other in range(w.nodes.shape[1]):
+        kind = w.nodes[c, other].kind
+        speed = w.rate[w.jobs[c, job].kind, kind, shape]
+        if speed > best and could_host(w, c, other, job, shape):
+            best = speed
+            best_kind = kind
+    return best_kind == w.nodes[c, node].kind
+
+
+@compiled
+def could_host(w, c, node, job, shape):
+    """Whether the node could host an instance if it were empty and alive."""
+    kind = np.uint64(w.nodes[c, node].kind)
+    scale = w.scale[shape]
+    if (w.jobs[c, job].node_kinds >> kind) & ONE == NEVER:
+        return False
+    if (w.jobs[c, job].shapes >> np.uint64(shape)) & ONE == NEVER:
+        return False
+    for r in range(w.free.shape[2]):
+        if w.capacity[c, node, r] < w.demand[c, job, r] * scale:
+            return False
+    gpus = int(w.jobs[c, job].gpus * scale)
+    if gpus == 0:
+        return True
+    return w.nodes[c, node].gpus >= gpus and w.nodes[c, node].gpu_mem_gb >= w.jobs[c, job].gpu_mem_gb
+
+
+@compiled
+def score(place, w, c, node, job, shape, seed):
+    """How good the node is for one instance that fits there."""
+    if place == FIRST:
+        return 0.0
+    if place == BEST:
+        return -leftover(w, c, node, job)
+    if place == WORST:
+        return leftover(w, c, node, job)
+    if place == RANDOM:
+        return mixed(seed, job, node)
+    if place == DOT:
+        return dot(w, c, node, job)
+    if place == COSINE:
+        return compatible(w, c, node, job)
+    if place == FRAG:
+        return frag_gain(w, c, node, job, shape)
+    # the fastest kind first, and within it the fullest node
+    speed = w.rate[w.jobs[c, job].kind, w.nodes[c, node].kind, shape]
+    return speed - 1e-6 * leftover(w, c, node, job)
+
+
+@compiled
+def eligible(place, w, c, node, job, shape):
+    """Whether the placement would ever choose the node: static affinity waits for the job's own kind."""
+    if not allowed(w, c, node, job, shape):
+        return False
+    return place != AFFINITY or prefers(w, c, node, job, shape)
+
+
+@compiled
+def place_job(place, w, c, job, shape, wanted, partial, seed, at):
+    """Book up to `wanted` instances from entry `at` of the scratch on; all or none unless `partial`.
+
+    Returns how many were booked.
+    """
+    nodes = w.nodes.shape[1]
+    if at + wanted > w.entry.shape[1]:
+        w.head[c].full = 1
+        return 0
+    if wanted == 1:
+        best = -1
+        best_score = NOWHERE
+        for node in range(nodes):
+            if fits(w, c, node, job, shape) and eligible(place, w, c, node, job, shape):
+                value = score(place, w, c, node, job, shape, seed)
+                if value > best_score:
+                    best, best_score = node, value
+                if place == FIRST:
+                    break
+        if best < 0:
+            return 0
+        book_instance(w, c, best, job, shape, at)
+        return 1
+    room = 0
+    for node in range(nodes):
+        w.slots[c, node] = 0
+        if eligible(place, w, c, node, job, shape):
+            w.slots[c, node] = slots(
+                w, c, node, job, shape, w.free, w.gpu_free, w.gpu_mem, wanted
+            )
+        room += w.slots[c, node]
+        if w.slots[c, node] > 0:
+            w.score[c, node] = score(place, w, c, node, job, shape, seed)
+    if room == 0 or (room < wanted and not partial):
+        return 0
+    wanted = min(room, wanted)
+    for k in range(wanted):
+        best = -1
+        for node in range(nodes):
+            if w.slots[c, node] > 0:
+                if best < 0 or w.score[c, node] > w.score[c, best]:
+                    best = node
+                if place == FIRST:
+                    break
+        book_instance(w, c, best, job, shape, at + k)
+        w.slots[c, best] -= 1
+        if w.slots[c, best] > 0:
+            w.score[c, best] = score(place, w, c, best, job, shape, seed)
+    return wanted
+
+
+@compiled
+def book_instance(w, c, node, job, shape, at):
+    mask = choose_devices(w, c, node, job, shape, w.gpu_free, w.gpu_mem)
+    take(w, c, node, job, shape, 1, mask, w.free, w.gpu_free, w.gpu_mem)
+    w.entry[c, at].job = job
+    w.entry[c, at].node = node
+    w.entry[c, at].devices = mask
+
+
+@compiled
+def rate_on(w, c, job, shape, at, count):
+    """The speed of a gang on the nodes in entries at .. at + count: its slowest piece, its worst link."""
+    slowest = np.inf
+    for i in range(at, at + count):
+        node = w.entry[c, i].node
+        slowest = min(slowest, w.rate[w.jobs[c, job].kind, w.nodes[c, node].kind, shape])
+    link = 1.0
+    if count > 1 and w.link.shape[0] > 1:
+        for i in range(at, at + count):
+            for j in range(at, i):
+                a = w.nodes[c, w.entry[c, i].node].region
+                b = w.nodes[c, w.entry[c, j].node].region
+                if a != b:
+                    link = min(link, link_rate(w, c, a, b))
+    return slowest * link

@@ -1,0 +1,343 @@
+"""One scheduling pass: order x backfill x place, from what a w holds to a list of starts and stops.
+
+Semantics, named `easy`. Jobs start from the head of the queue while they fit; the first that does not is
+the blocked head. *EASY*: running jobs are expected to end at start + request, but never earlier than a
+second from now; the shadow time is the first at which the head fits, counting all that end at that very
+time; a later job starts if it fits now and either ends by the shadow time or leaves the head room there.
+*Conservative*: every job in order gets the earliest reservation that delays none before it.
+An array counts instance by instance: it starts as many as fit, and blocks with the rest.
+"""
+
+import numpy as np
+
+from trimtab.rules import bits
+from trimtab.rules.fit import GRACE_S, expected_end, request_left, slots, take
+from trimtab.rules.names import BACKFILLS
+from trimtab.rules.order import (
+    DRF,
+    FIRST_DYNAMIC,
+    LAS,
+    SRTF,
+    add_share,
+    dynamic_key,
+    static_key,
+    tenant_shares,
+)
+from trimtab.rules.place import eligible, place_job, rate_on
+from trimtab.rules.reserve import reserve
+from trimtab.rules.world import compiled
+
+EASY, CONSERVATIVE = BACKFILLS["easy"], BACKFILLS["conservative"]
+
+
+@compiled
+def line_up(order, w, c, now_s, waiting):
+    """Write World.queue in the rule's order to World.turn, as a line of ranks that all wait."""
+    if order == DRF:
+        tenant_shares(w, c)
+    keys = np.empty(waiting)
+    for i in range(waiting):
+        if order < FIRST_DYNAMIC:
+            keys[i] = static_key(order, w, c, w.queue[c, i])
+        else:
+            keys[i] = dynamic_key(order, w, c, w.queue[c, i], now_s)
+    turn = np.argsort(keys, kind="mergesort")
+    for i in range(w.turn_words.shape[1]):
+        w.turn_words[c, i] = bits.ZERO
+    for i in range(w.turn_heads.shape[1]):
+        w.turn_heads[c, i] = bits.ZERO
+    for i in range(waiting):
+        w.turn[c, i] = w.queue[c, turn[i]]
+        bits.put(w.turn_words, w.turn_heads, c, i)
+
+
+@compiled
+def plan(order, backfill, place, seed, w, c, now_s, line, words, heads):
+    """Decide one pass over a line of ranks; the w is as before when it returns.
+
+    `line[c, rank]` is a job, the bit set of ranks says which of them wait. Decisions go to the scratch:
+    stops first, then starts in order.
+    """
+    w.head[c].starts = 0
+    w.head[c].stops = 0
+    w.head[c].full = 0
+    w.head[c].pass_no += 1
+    if backfill == CONSERVATIVE:
+        reserve(place, seed, w, c, now_s, line, words, heads)
+    else:
+        head = start_from_head(order, place, seed, w, c, line, words, heads)
+        if head >= 0 and (order == SRTF or order == LAS):
+            head = preempt(order, place, seed, w, c, now_s, line, words, heads, head)
+        if head >= 0 and backfill == EASY:
+            fill(place, seed, w, c, now_s, line, words, heads, head)
+    for i in range(w.head[c].starts - 1, -1, -1):
+        job, node, mask = w.entry[c, i].job, w.entry[c, i].node, w.entry[c, i].devices
+        take(w, c, node, job, 0, -1, mask, w.free, w.gpu_free, w.gpu_mem)
+    for i in range(w.head[c].stops - 1, -1, -1):
+        release(w, c, w.stop[c, i], -1, w.free, w.gpu_free, w.gpu_mem)
+
+
+@compiled
+def try_start(place, seed, w, c, job):
+    """Book as much of the job as may start now; True when nothing of it is left to start."""
+    at = w.head[c].starts
+    left = w.state[c, job].left
+    placed = place_job(place, w, c, job, 0, left, w.jobs[c, job].gang == 0, seed, at)
+    w.head[c].starts += placed
+    if placed < left:
+        w.refused[c, w.jobs[c, job].like] = w.head[c].pass_no
+    return placed == left
+
+
+@compiled
+def start_from_head(order, place, seed, w, c, line, words, heads):
+    """Start jobs in line while they fit. Returns the rank of the one that blocks, or -1."""
+    rank = bits.next_from(words, heads, c, 0)
+    if order == DRF:
+        return start_fairly(place, seed, w, c, line, words, heads)
+    while rank >= 0:
+        if not try_start(place, seed, w, c, line[c, rank]):
+            return rank
+        rank = bits.next_from(words, heads, c, rank + 1)
+    return -1
+
+
+@compiled
+def start_fairly(place, seed, w, c, line, words, heads):
+    """DRF: after each start the tenant's share grows, so the next job is chosen anew."""
+    tenant_shares(w, c)
+    begun = np.zeros(line.shape[1], np.bool_)
+    while True:
+        best = -1
+        rank = bits.next_from(words, heads, c, 0)
+        while rank >= 0:
+            job = line[c, rank]
+            if not begun[rank]:
+                mine = w.share[c, w.jobs[c, job].tenant]
+                if best < 0:
+                    best = rank
+                else:
+                    other = line[c, best]
+                    theirs = w.share[c, w.jobs[c, other].tenant]
+                    if mine < theirs or (mine == theirs and job < other):
+                        best = rank
+            rank = bits.next_from(words, heads, c, rank + 1)
+        if best < 0:
+            return -1
+        job = line[c, best]
+        if not try_start(place, seed, w, c, job):
+            return best
+        begun[best] = True
+        add_share(w, c, job, w.state[c, job].left)
+
+
+@compiled
+def release(w, c, run, sign, free, gpu_free, gpu_mem):
+    """Give a run's places back to the given amounts (sign 1), or take them again (sign -1)."""
+    piece = w.runs[c, run].piece
+    job, shape = w.runs[c, run].job, w.runs[c, run].shape
+    while piece >= 0:
+        rec = w.pieces[c, piece]
+        take(w, c, rec.node, job, shape, -sign * rec.count, rec.devices, free, gpu_free, gpu_mem)
+        piece = rec.next
+
+
+@compiled
+def preempt(order, place, seed, w, c, now_s, line, words, heads, head):
+    """Stop runs of jobs that come strictly later in the order, worst first, while that starts the head."""
+    slots_ = w.runs.shape[1]
+    while head >= 0:
+        job = line[c, head]
+        mine = dynamic_key(order, w, c, job, now_s)
+        first_stop = w.head[c].stops
+        begun = False
+        while True:
+            worst = -1
+            worst_key = mine
+            for run in range(slots_):
+                other = w.runs[c, run].job
+                if other < 0 or stopping(w, c, other) or w.state[c, other].left > 0:
+                    continue
+                key = dynamic_key(order, w, c, other, now_s)
+                if key > worst_key or (worst >= 0 and key == worst_key and other > w.runs[c, worst].job):
+                    worst, worst_key = run, key
+            if worst < 0:
+                break
+            run = w.state[c, w.runs[c, worst].job].run
+            while run >= 0:
+                w.stop[c, w.head[c].stops] = run
+                w.head[c].stops += 1
+                release(w, c, run, 1, w.free, w.gpu_free, w.gpu_mem)
+                run = w.runs[c, run].sibling
+            if try_start(place, seed, w, c, job):
+                begun = True
+                break
+            if w.jobs[c, job].gang == 0:
+                break  # what an array started so far stays; it blocks with the rest
+        if not begun:
+            if w.jobs[c, job].gang == 1:
+                for i in range(w.head[c].stops - 1, first_stop - 1, -1):
+                    release(w, c, w.stop[c, i], -1, w.free, w.gpu_free, w.gpu_mem)
+                w.head[c].stops = first_stop
+            return head
+        head = bits.next_from(words, heads, c, head + 1)
+        while head >= 0 and try_start(place, seed, w, c, line[c, head]):
+            head = bits.next_from(words, heads, c, head + 1)
+    return -1
+
+
+@compiled
+def stopping(w, c, job):
+    for i in range(w.head[c].stops):
+        if w.runs[c, w.stop[c, i]].job == job:
+            return True
+    return False
+
+
+@compiled
+def fill(place, seed, w, c, now_s, line, words, heads, head):
+    """EASY: start later jobs that do not delay the blocked head."""
+    blocked = line[c, head]
+    left = w.state[c, blocked].left
+    for i in range(w.head[c].starts):
+        if w.entry[c, i].job == blocked:
+            left -= 1
+    need = left if w.jobs[c, blocked].gang == 1 else 1
+    shadow_s, room = shadow(place, w, c, now_s, blocked, need)
+    rank = bits.next_from(words, heads, c, head + 1)
+    while rank >= 0:
+        job = line[c, rank]
+        if w.refused[c, w.jobs[c, job].like] != w.head[c].pass_no:
+            room = fill_one(place, seed, w, c, now_s, job, blocked, need, room, shadow_s)
+        rank = bits.next_from(words, heads, c, rank + 1)
+
+
+@compiled
+def fill_one(place, seed, w, c, now_s, job, blocked, need, room, shadow_s):
+    """Start what of the job harms the head in no way; returns the head's room at the shadow time."""
+    gang = w.jobs[c, job].gang == 1
+    left = w.state[c, job].left
+    step = left if gang else 1
+    while left > 0:
+        at = w.head[c].starts
+        if place_job(place, w, c, job, 0, step, False, seed, at) == 0:
+            w.refused[c, w.jobs[c, job].like] = w.head[c].pass_no
+            return room
+        run_s = w.conf[0].startup_s + request_left(w, c, job) / rate_on(w, c, job, 0, at, step)
+        if now_s + run_s > shadow_s:
+            after = room
+            for i in range(at, at + step):
+                after += occupy(place, w, c, job, blocked, need, i, 1)
+            if after < need:
+                for i in range(at, at + step):
+                    occupy(place, w, c, job, blocked, need, i, -1)
+                    node, mask = w.entry[c, i].node, w.entry[c, i].devices
+                    take(w, c, node, job, 0, -1, mask, w.free, w.gpu_free, w.gpu_mem)
+                return room
+            room = after
+        w.head[c].starts += step
+        left -= step
+    return room
+
+
+@compiled
+def occupy(place, w, c, job, blocked, need, i, count):
+    """Take (or give back) one entry at the shadow time; returns how the head's room there changes."""
+    node, mask = w.entry[c, i].node, w.entry[c, i].devices
+    before = head_slots(place, w, c, node, blocked, need)
+    take(w, c, node, job, 0, count, mask, w.later_free, w.later_gpu_free, w.later_gpu_mem)
+    return head_slots(place, w, c, node, blocked, need) - before
+
+
+@compiled
+def head_slots(place, w, c, node, blocked, need):
+    if not eligible(place, w, c, node, blocked, 0):
+        return 0
+    return slots(w, c, node, blocked, 0, w.later_free, w.later_gpu_free, w.later_gpu_mem, need)
+
+
+@compiled
+def shadow(place, w, c, now_s, blocked, need):
+    """When the head fits if all goes as requested, and how many of its instances fit there.
+
+    Leaves the amounts that are free at that time in the scratch.
+    """
+    room = 0
+    for node in range(w.nodes.shape[1]):
+        for r in range(w.free.shape[2]):
+            w.later_free[c, node, r] = w.free[c, node, r]
+        for d in range(w.gpu_free.shape[2]):
+            w.later_gpu_free[c, node, d] = w.gpu_free[c, node, d]
+            w.later_gpu_mem[c, node, d] = w.gpu_mem[c, node, d]
+    for node in range(w.nodes.shape[1]):
+        room += head_slots(place, w, c, node, blocked, need)
+    ends, which = ends_in_order(w, c, now_s)
+    i = 0
+    while i < len(ends):
+        time_s = ends[i]
+        while i < len(ends) and ends[i] == time_s:
+            room += end_at_shadow(place, w, c, which[i], blocked, need)
+            i += 1
+        if room >= need:
+            return time_s, room
+    return np.inf, room
+
+
+@compiled
+def ends_in_order(w, c, now_s):
+    """Expected ends, sorted: runs by their number, this pass's own starts by -1 - entry."""
+    most = w.runs.shape[1] + w.head[c].starts
+    ends = np.empty(most)
+    which = np.empty(most, np.int64)
+    count = 0
+    for run in range(w.runs.shape[1]):
+        if w.runs[c, run].job >= 0 and not is_stopped(w, c, run):
+            ends[count] = expected_end(w, c, run, now_s)
+            which[count] = run
+            count += 1
+    i = 0
+    while i < w.head[c].starts:
+        job = w.entry[c, i].job
+        stop = i + 1
+        if w.jobs[c, job].gang == 1:
+            stop = i + w.state[c, job].left
+        run_s = w.conf[0].startup_s + request_left(w, c, job) / rate_on(w, c, job, 0, i, stop - i)
+        while i < stop:
+            ends[count] = now_s + max(run_s, GRACE_S)
+            which[count] = -1 - i
+            count += 1
+            i += 1
+    turn = np.argsort(ends[:count], kind="mergesort")
+    return ends[:count][turn], which[:count][turn]
+
+
+@compiled
+def is_stopped(w, c, run):
+    for i in range(w.head[c].stops):
+        if w.stop[c, i] == run:
+            return True
+    return False
+
+
+@compiled
+def end_at_shadow(place, w, c, which, blocked, need):
+    """Free what ends; returns how many more instances of the head fit."""
+    gained = 0
+    if which < 0:
+        return occupy(place, w, c, w.entry[c, -1 - which].job, blocked, need, -1 - which, -1)
+    piece = w.runs[c, which].piece
+    job, shape = w.runs[c, which].job, w.runs[c, which].shape
+    while piece >= 0:
+        rec = w.pieces[c, piece]
+        gained -= head_slots(place, w, c, rec.node, blocked, need)
+        take(w, c, rec.node, job, shape, -rec.count, rec.devices, w.later_free, w.later_gpu_free, w.later_gpu_mem)
+        gained += head_slots(place, w, c, rec.node, blocked, need)
+        piece = rec.next
+    return gained
+
+
+@compiled
+def decide(w, order, backfill, place, seed, waiting):
+    """One pass of a rule over a world of one cluster whose queue is in World.queue."""
+    line_up(order, w, 0, w.head[0].now_s, waiting)
+    plan(order, backfill, place, seed, w, 0, w.head[0].now_s, w.turn, w.turn_words, w.turn_heads)

@@ -1,0 +1,265 @@
+"""A cluster as arrays, seen by compiled code through one pointer.
+
+`World` holds plain numpy arrays as attributes: the debugger, `.py_func` and the rest of Python use those.
+Compiled code receives the address of a table of their places and shapes, and `world.free[c, node, r]`
+reads through it: passing sixty arrays to every small function would cost more than the function does.
+
+The first axis of every array but the shared tables is the cluster, so that one layout serves one
+simulation, live use (a world made from a snapshot) and thousands of clusters at once.
+"""
+
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.core.datamodel import models
+from numba.core.typing.templates import AttributeTemplate
+from numba.extending import (
+    NativeValue,
+    infer_getattr,
+    lower_getattr_generic,
+    register_model,
+    typeof_impl,
+    unbox,
+)
+
+from numba.np.arrayobj import make_array, populate_array
+from numba.np.numpy_support import from_dtype
+
+from trimtab.core import JOB, NODE, NODE_STATE, PIECE, RUN, STATE, TOTALS, TRUTH
+
+HEAD = np.dtype(
+    [
+        ("now_s", "f8"),
+        ("alarm_s", "f8"),  # decide again then, even if nothing happens
+        ("pattern_s", "f8"),  # next change of the services' use
+        ("load_sum", "f8"),
+        ("load_square", "f8"),
+        ("power_w", "f8"),
+        ("jobs", "i8"),  # real rows: what is behind them is padding
+        ("nodes", "i8"),
+        ("submitted", "i8"),  # rows before this one have been
+        ("outage", "i8"),  # the next row of World.outage
+        ("cancel", "i8"),  # the next row of World.cancel
+        ("waiting", "i8"),
+        ("active", "i8"),  # jobs with a run and nothing left to start
+        ("batch_left", "i8"),  # jobs that have not ended, services apart
+        ("services", "i8"),  # running
+        ("heap", "i8"),  # runs
+        ("free_run", "i8"),  # list of free slots
+        ("free_runs", "i8"),
+        ("free_piece", "i8"),
+        ("free_pieces", "i8"),
+        ("idle", "i8"),  # nodes up with nothing on them
+        ("log", "i8"),  # rows written
+        ("why", "i8"),  # the last refusal
+        ("why_node", "i8"),
+        ("why_wants", "f8"),
+        ("why_free", "f8"),
+        ("why_resource", "i8"),
+        ("starts", "i8"),  # entries planned in this pass
+        ("stops", "i8"),
+        ("full", "i8"),  # 1 = the plan needs more room
+        ("pass_no", "i8"),
+    ]
+)
+OUTAGE = np.dtype([("time_s", "f8"), ("node", "i8"), ("up", "i8")])
+LOG = np.dtype(
+    [
+        ("time_s", "f8"),
+        ("what", "i8"),
+        ("job", "i8"),
+        ("node", "i8"),
+        ("count", "i8"),
+        ("shape", "i8"),
+        ("run", "i8"),
+        ("reason", "i8"),
+    ]
+)
+CONF = np.dtype(
+    [
+        ("startup_s", "f8"),
+        ("move_s", "f8"),
+        ("window_s", "f8"),
+        ("pattern_step_s", "f8"),
+        ("retries", "i8"),
+        ("interference", "i8"),
+        ("links", "i8"),
+        ("power", "i8"),
+        ("kill_at_request", "i8"),
+        ("log", "i8"),
+    ]
+)
+ENTRY = np.dtype([("job", "i8"), ("node", "i8"), ("devices", "u8")])
+F8, I8, U8 = np.dtype("f8"), np.dtype("i8"), np.dtype("u8")
+
+# C clusters, J jobs, N nodes, R resources, D devices, M runs, P pieces, K job kinds, S shapes
+FIELDS: dict[str, tuple[np.dtype[Any], int]] = {
+    "jobs": (JOB, 2),  # (C, J)
+    "demand": (F8, 3),  # (C, J, R)
+    "state": (STATE, 2),  # (C, J)
+    "nodes": (NODE, 2),  # (C, N)
+    "capacity": (F8, 3),  # (C, N, R)
+    "free": (F8, 3),  # (C, N, R)
+    "gpu_free": (F8, 3),  # (C, N, D)
+    "gpu_mem": (F8, 3),  # (C, N, D) free memory of each device
+    "node_state": (NODE_STATE, 2),  # (C, N)
+    "runs": (RUN, 2),  # (C, M)
+    "pieces": (PIECE, 2),  # (C, P)
+    "head": (HEAD, 1),  # (C,)
+    "totals": (TOTALS, 1),  # (C,)
+    "conf": (CONF, 1),  # (1,)
+    "rate": (F8, 3),  # (K, kinds of node, S)
+    "slow": (F8, 2),  # (K, K)
+    "scale": (F8, 1),  # (S,)
+    "draw": (F8, 2),  # (K, kinds of node)
+    "quality": (F8, 2),  # (K, S)
+    "link": (F8, 2),  # (regions, regions)
+    "mix_jobs": (JOB, 1),  # (T,)
+    "mix_demand": (F8, 2),  # (T, R)
+    "mix_share": (F8, 1),  # (T,)
+    # the simulator's alone
+    "truth": (TRUTH, 2),  # (C, J)
+    "child_ptr": (I8, 2),  # (C, J + 1) with child_idx: the jobs that wait for each one
+    "child_idx": (I8, 2),
+    "rank": (I8, 2),  # (C, J) place in the static queue order
+    "line": (I8, 2),  # (C, J) job of each rank
+    "words": (U8, 2),  # (C, J / 64) ranks that wait, as bits
+    "heads": (U8, 2),  # (C, J / 4096) words that are not empty
+    "heap": (I8, 2),  # (C, M) runs by end
+    "outage": (OUTAGE, 2),  # (C, F) by time
+    "cancel": (I8, 2),  # (C, X) jobs by cancel time
+    "patterns": (F8, 2),  # (rows, steps)
+    "recent": (F8, 3),  # (C, N, W) ring of window means
+    "log": (LOG, 2),  # (C, L)
+    # room for one scheduling pass
+    "entry": (ENTRY, 2),  # (C, P) starts, an entry an instance
+    "stop": (I8, 2),  # (C, M) runs to stop
+    "score": (F8, 2),  # (C, N)
+    "slots": (I8, 2),  # (C, N)
+    "later_free": (F8, 3),  # (C, N, R) at the shadow time
+    "later_gpu_free": (F8, 3),
+    "later_gpu_mem": (F8, 3),
+    "refused": (I8, 2),  # (C, J) by likeness: the pass in which such a request last failed
+    "queue": (I8, 2),  # (C, J) jobs that wait
+    "turn": (I8, 2),  # (C, J) the same in the order of a pass
+    "turn_words": (U8, 2),
+    "turn_heads": (U8, 2),
+    "held": (F8, 3),  # (C, tenants, R) of the cluster
+    "share": (F8, 2),  # (C, tenants) dominant share
+}
+SLOTS = 4  # words of the table an array takes: its address and up to three lengths
+
+
+class World:
+    """Arrays by name. `_address` is what compiled code gets; `replaced` makes a World of other arrays."""
+
+    def __init__(self, **arrays: np.ndarray[Any, Any]) -> None:
+        table = np.zeros((len(FIELDS), SLOTS), np.int64)
+        for i, (name, (dtype, ndim)) in enumerate(FIELDS.items()):
+            array = arrays.get(name)
+            if array is None:
+                array = np.zeros((0,) * ndim, dtype)
+            if array.dtype != dtype or array.ndim != ndim or not array.flags.c_contiguous:
+                raise TypeError(f"World.{name}: {array.dtype} x {array.ndim}, want contiguous {dtype} x {ndim}")
+            # record attributes in plain Python too: `.py_func` reads as the compiled code does
+            setattr(self, name, array.view(np.recarray) if dtype.names else array)
+            table[i, 0] = array.ctypes.data
+            table[i, 1 : 1 + ndim] = array.shape
+        self._table = table
+        self._address = table.ctypes.data
+
+    def replaced(self, **arrays: np.ndarray[Any, Any]) -> "World":
+        return World(**{name: arrays.get(name, getattr(self, name)) for name in FIELDS})
+
+
+class WorldType(types.Type):
+    def __init__(self) -> None:
+        super().__init__(name="TrimtabWorld")
+
+
+world_type = WorldType()
+ARRAYS = {name: types.Array(from_dtype(dtype), ndim, "C") for name, (dtype, ndim) in FIELDS.items()}
+PLACES = {name: i for i, name in enumerate(FIELDS)}
+
+
+@typeof_impl.register(World)
+def _typeof(value, context):
+    return world_type
+
+
+@register_model(WorldType)
+class _WorldModel(models.PrimitiveModel):
+    def __init__(self, dmm, fe_type):
+        super().__init__(dmm, fe_type, ir.IntType(64))
+
+
+@unbox(WorldType)
+def _unbox(typ, obj, c):
+    attribute = c.pyapi.object_getattr_string(obj, "_address")
+    value = c.pyapi.long_as_longlong(attribute)
+    c.pyapi.decref(attribute)
+    return NativeValue(value, is_error=cgutils.is_not_null(c.builder, c.pyapi.err_occurred()))
+
+
+@infer_getattr
+class _Attributes(AttributeTemplate):
+    key = WorldType
+
+    def generic_resolve(self, typ, attr):
+        return ARRAYS.get(attr)
+
+
+@lower_getattr_generic(WorldType)
+def _getattr(context, builder, typ, value, attr):
+    """The array of that name: its place and lengths loaded from the table, which never changes in a call."""
+    array_type = ARRAYS[attr]
+    table = builder.inttoptr(value, ir.IntType(64).as_pointer())
+    unchanging = builder.module.add_metadata([])
+
+    def word(i):
+        at = PLACES[attr] * SLOTS + i
+        loaded = builder.load(builder.gep(table, [ir.Constant(ir.IntType(64), at)]))
+        loaded.set_metadata("invariant.load", unchanging)
+        return loaded
+
+    array = make_array(array_type)(context, builder)
+    itemsize = context.get_abi_sizeof(context.get_data_type(array_type.dtype))
+    step = ir.Constant(ir.IntType(64), itemsize)
+    shape = [word(1 + i) for i in range(array_type.ndim)]
+    strides = []
+    for length in reversed(shape):
+        strides.append(step)
+        step = builder.mul(step, length)
+    populate_array(
+        array,
+        data=builder.inttoptr(word(0), array.data.type),
+        shape=shape,
+        strides=list(reversed(strides)),
+        itemsize=ir.Constant(ir.IntType(64), itemsize),
+        meminfo=None,
+    )
+    return array._getvalue()
+
+
+def _sources() -> str:
+    """A stamp of every source that may hold compiled code, so that an edited callee recompiles its callers."""
+    root = Path(__file__).parents[1]
+    files = sorted([*root.glob("*.py"), *root.glob("*/*.py")])
+    return sha256("".join(f"{f.name} {f.stat().st_mtime_ns} {f.stat().st_size};" for f in files).encode()).hexdigest()
+
+
+STAMP = _sources()
+
+
+def compiled(function: Any = None, **options: Any) -> Any:
+    """numba's njit as we use it: cached until any of our sources changes, without the GIL, no exceptions."""
+    if function is None:
+        return lambda f: compiled(f, **options)
+    made = njit(cache=True, error_model="numpy", nogil=True, **options)(function)
+    made._cache._cache_file._source_stamp = STAMP  # numba looks at the function's own file only
+    return made

@@ -1,0 +1,82 @@
+"""The loop: wait, look, decide, apply. The same for a simulator, a fake and a real cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from trimtab.core import (
+    Backend,
+    Decision,
+    Event,
+    Move,
+    Policy,
+    Reject,
+    Resize,
+    Sink,
+    Snapshot,
+    Start,
+    Stop,
+    Wait,
+    What,
+)
+from trimtab.errors import PolicyError, TrimtabError
+
+KINDS = (Start, Stop, Move, Resize, Reject, Wait)
+MOST_ROUNDS = 1000  # of stops and starts at one instant
+
+
+def run(backend: Backend, policy: Policy, sinks: Sequence[Sink] = ()) -> int:
+    """Drive the backend by the policy until nothing is left to happen. Returns the decisions applied."""
+    applied = 0
+    while (events := backend.wait()) is not None:
+        snapshot = backend.snapshot()
+        tell(sinks, events, snapshot)
+        for _ in range(MOST_ROUNDS):
+            answers = [backend.apply(decision) for decision in ask(policy, snapshot)]
+            applied += len(answers)
+            snapshot = backend.snapshot()
+            tell(sinks, answers, snapshot)
+            if not any(answer.what == What.STOPPED for answer in answers):
+                break  # what was stopped is back in the queue: only then look again at once
+        else:
+            raise PolicyError(
+                f"{name_of(policy)} stopped jobs {MOST_ROUNDS} times at second {snapshot.now_s:g}; "
+                f"a policy must not stop and start the same jobs for ever"
+            )
+    left = backend.snapshot().queue
+    if len(left):
+        raise PolicyError(
+            f"{name_of(policy)} left {len(left)} jobs waiting (first: row {left[0]}) while nothing runs and "
+            f"nothing will happen; start, reject or stop them"
+        )
+    return applied
+
+
+def ask(policy: Policy, snapshot: Snapshot) -> list[Decision]:
+    """The policy's decisions, or a PolicyError that names it."""
+    try:
+        decisions = policy.decide(snapshot)
+        answer = list(decisions)
+    except TrimtabError:
+        raise
+    except Exception as problem:
+        raise PolicyError(
+            f"{name_of(policy)} raised {type(problem).__name__} at second {snapshot.now_s:g}: {problem}"
+        ) from problem
+    for decision in answer:
+        if not isinstance(decision, KINDS):
+            raise PolicyError(
+                f"{name_of(policy)} returned {decision!r}, which is not a decision; "
+                f"return Start, Stop, Move, Resize, Reject or Wait"
+            )
+    return answer
+
+
+def tell(sinks: Sequence[Sink], events: Iterable[Event], snapshot: Snapshot) -> None:
+    for event in events:
+        for sink in sinks:
+            sink(event, snapshot)
+
+
+def name_of(policy: Policy) -> str:
+    return f"policy {getattr(policy, 'name', type(policy).__name__)}"

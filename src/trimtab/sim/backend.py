@@ -1,0 +1,233 @@
+"""The simulator as a Backend: the same loop that steers a real cluster steps it event by event."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trimtab.core import (
+    Array,
+    Cluster,
+    Decision,
+    Event,
+    Mix,
+    Move,
+    Profile,
+    Reject,
+    Resize,
+    Snapshot,
+    Start,
+    Stop,
+    Wait,
+    What,
+    Workload,
+    uniform_profile,
+)
+from trimtab.rules.world import World, compiled
+from trimtab.sim import kernel
+from trimtab.sim.loop import log_needs, queue_of
+from trimtab.sim.world import Models, check_hostable, fitted, grown, make_world
+
+
+class SimBackend:
+    """A simulated cluster that runs a workload. Jumps its clock from event to event."""
+
+    can = frozenset({Start, Stop, Move, Resize, Reject, Wait})
+
+    def __init__(
+        self,
+        workload: Workload,
+        cluster: Cluster,
+        profile: Profile | None = None,
+        models: Models | None = None,
+    ) -> None:
+        workload, cluster = fitted(workload, cluster)
+        check_hostable(workload, cluster)
+        self.workload, self.cluster = workload, cluster
+        self.models = models or Models()
+        self.profile = profile or uniform_profile(len(workload.kinds), len(cluster.kinds))
+        self.world = make_world([workload], [cluster], self.profile, self.models, log=1)
+        kernel.reset(self.world, 0)
+        self._reported = 0
+        self._shown = 0
+        self._jobs = np.zeros_like(workload.jobs)
+        self._demand = np.zeros_like(workload.demand)
+        mix = self.world
+        self._mix = Mix(mix.mix_jobs, mix.mix_demand, mix.mix_share)
+        self._make_room(0)
+
+    def wait(self) -> list[Event] | None:
+        self._make_room(0)
+        going = kernel.advance(self.world, 0)
+        events = self._report()
+        return events if going or events else None
+
+    def snapshot(self) -> Snapshot:
+        world = self.world
+        submitted = int(world.head[0]["submitted"])
+        rows = slice(self._shown, submitted)
+        self._jobs[rows] = self.workload.jobs[rows]
+        self._demand[rows] = self.workload.demand[rows]
+        self._shown = submitted
+        waiting = queue_of(world, 0)
+        runs = np.array(world.runs[0])
+        runs["end_s"] = runs["left_s"] = runs["updated_s"] = np.nan  # these tell the truth about run times
+        running = np.flatnonzero(runs["job"] >= 0)
+        recent = np.empty_like(world.recent[0])
+        recent_load(world, 0, recent)
+        return Snapshot(
+            now_s=float(world.head[0]["now_s"]),
+            queue=frozen(world.queue[0, :waiting].copy()),
+            running=frozen(running[np.argsort(runs["job"][running], kind="stable")]),
+            jobs=frozen(self._jobs),
+            demand=frozen(self._demand),
+            state=frozen(world.state[0]),
+            nodes=frozen(world.nodes[0]),
+            capacity=frozen(world.capacity[0]),
+            free=frozen(world.free[0]),
+            gpu_free=frozen(world.gpu_free[0]),
+            gpu_mem_free=frozen(world.gpu_mem[0]),
+            node_state=frozen(world.node_state[0]),
+            recent=recent,
+            runs=frozen(runs),
+            pieces=frozen(world.pieces[0]),
+            profile=self.profile,
+            link=world.link,
+            startup_s=self.models.startup_s,
+            mix=self._mix,
+            totals=world.totals[0:1].copy()[0],
+        )
+
+    def apply(self, decision: Decision) -> Event:
+        if isinstance(decision, Wait):
+            head = self.world.head[0]
+            head["alarm_s"] = min(head["alarm_s"], max(decision.until_s, head["now_s"]))
+            return self._event(What.PLACED, -1)
+        nodes = self._nodes_of(decision)
+        self._make_room(len(nodes))
+        world = self.world
+        world.entry[0, : len(nodes)]["node"] = nodes
+        world.entry[0, : len(nodes)]["devices"] = 0
+        if isinstance(decision, Start):
+            if decision.devices:
+                world.entry[0, : len(nodes)]["devices"] = decision.devices
+            why = kernel.start(world, 0, decision.job, decision.shape, 0, len(nodes))
+            return self._answer(why, decision, What.PLACED, decision.nodes, decision.shape)
+        if isinstance(decision, Stop):
+            return self._answer(kernel.stop(world, 0, decision.job), decision, What.STOPPED)
+        if isinstance(decision, Reject):
+            return self._answer(kernel.reject(world, 0, decision.job), decision, What.REJECTED)
+        job, shape = decision.job, self._shape_of(decision)
+        reason = kernel.MOVED if isinstance(decision, Move) else kernel.RESIZED
+        why = kernel.relocate(world, 0, job, shape, 0, len(nodes), reason)
+        return self._answer(why, decision, What.PLACED, tuple(nodes), shape)
+
+    def close(self) -> None:
+        """Nothing to let go of: the arrays are freed with the object."""
+
+    def _nodes_of(self, decision: Decision) -> list[int]:
+        """A node an instance: as decided, or where the job stands for a resize."""
+        if isinstance(decision, Start | Move):
+            return list(decision.nodes)
+        if isinstance(decision, Resize) and 0 <= decision.job < len(self.workload):
+            run = int(self.world.state[0, decision.job]["run"])
+            nodes: list[int] = []
+            piece = int(self.world.runs[0, run]["piece"]) if run >= 0 else -1
+            while piece >= 0:
+                rec = self.world.pieces[0, piece]
+                nodes += [int(rec["node"])] * int(rec["count"])
+                piece = int(rec["next"])
+            return nodes
+        return []
+
+    def _shape_of(self, decision: Decision) -> int:
+        if isinstance(decision, Resize):
+            return decision.shape
+        job = getattr(decision, "job", -1)
+        run = int(self.world.state[0, job]["run"]) if 0 <= job < len(self.workload) else -1
+        return int(self.world.runs[0, run]["shape"]) if run >= 0 else 0
+
+    def _make_room(self, instances: int) -> None:
+        """Grow the pools so that the next call into the kernel cannot run out."""
+        world, head = self.world, self.world.head[0]
+        runs, pieces = world.runs.shape[1], world.pieces.shape[1]
+        while int(head["free_runs"]) + runs - world.runs.shape[1] <= instances:
+            runs *= 2
+        while min(int(head["free_pieces"]) + pieces - world.pieces.shape[1], pieces) <= instances:
+            pieces *= 2
+        log = world.log.shape[1]
+        while log < log_needs(world, 0) + 2 * (instances + pieces):
+            log = 2 * log + 64
+        if (runs, pieces, log) != (world.runs.shape[1], world.pieces.shape[1], world.log.shape[1]):
+            self.world = grown(world, runs=runs, pieces=pieces, log=log)
+
+    def _report(self) -> list[Event]:
+        """Events since the last report; the log starts anew."""
+        head = self.world.head[0]
+        rows = self.world.log[0, : int(head["log"])]
+        head["log"] = 0
+        return events_of(rows)
+
+    def _event(self, what: What, job: int, nodes: tuple[int, ...] = (), shape: int = 0, reason: str = "") -> Event:
+        return Event(float(self.world.head[0]["now_s"]), what, job, nodes, shape, reason)
+
+    def _answer(
+        self, why: int, decision: Decision, what: What, nodes: tuple[int, ...] = (), shape: int = 0
+    ) -> Event:
+        job = int(getattr(decision, "job", -1))
+        if why == kernel.OK:
+            return self._event(what, job, nodes, shape)
+        return self._event(What.REFUSED, job, nodes, shape, refusal(why, self.world.head[0], job, self.cluster))
+
+
+def frozen(array: Array) -> Array:
+    seen = array.view(np.ndarray)
+    seen = seen[...] if seen is array else seen
+    seen.flags.writeable = False
+    return seen
+
+
+@compiled
+def recent_load(w, c, out):  # type: ignore[no-untyped-def]
+    """Mean load of the last windows of every node, oldest first, settled to now."""
+    ring = w.recent.shape[2]
+    for node in range(w.nodes.shape[1]):
+        kernel.settle_node(w, c, node)
+    last = int(np.floor(w.head[c].now_s / w.conf[0].window_s))
+    for node in range(w.nodes.shape[1]):
+        for k in range(ring):
+            out[node, k] = w.recent[c, node, (last - ring + k) % ring] if last - ring + k >= 0 else 0.0
+
+
+def events_of(rows: Array) -> list[Event]:
+    """Log rows as events; the pieces of one start are one event with a node an instance."""
+    events: list[Event] = []
+    i = 0
+    table = rows.tolist()
+    while i < len(table):
+        time_s, what, job, node, count, shape, run, reason = table[i]
+        nodes = (node,) * max(count, 1) if node >= 0 else ()
+        i += 1
+        while i < len(table) and what == What.STARTED and table[i][1] == what and table[i][6] == run >= 0:
+            nodes += (table[i][3],) * table[i][4]
+            i += 1
+        events.append(Event(time_s, What(what), job, nodes, shape, kernel.REASONS[reason]))
+    return events
+
+
+def refusal(why: int, head: Array, job: int, cluster: Cluster) -> str:
+    """Why a decision was refused, in words: `gpu: wants 4, free 2`."""
+    node, wants, free = int(head["why_node"]), float(head["why_wants"]), float(head["why_free"])
+    if why == kernel.LACKS:
+        return f"{cluster.resources[int(head['why_resource'])]}: wants {wants:g}, free {free:g}"
+    return {
+        kernel.NO_JOB: f"job: there is no row {job}",
+        kernel.NOT_QUEUED: "job: not waiting",
+        kernel.NO_NODE: f"node: there is no node {node}",
+        kernel.DOWN: f"node: {node} is down",
+        kernel.KIND: f"node: {node} is of a kind or for a shape the job does not allow",
+        kernel.SHAPE: f"shape: {wants:g} is not allowed",
+        kernel.COUNT: f"instances: {wants:g} given, {free:g} to start",
+        kernel.DEVICES: f"gpu devices: wants {wants:g}, {free:g} fit",
+        kernel.NOT_RUNNING: "job: not running",
+        kernel.NOT_ONE: "job: runs in several places",
+    }[why]

@@ -1,0 +1,257 @@
+"""A simulated cluster as arrays: what the kernel reads and writes, for one cluster or thousands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from trimtab.core import (
+    JOB,
+    NODE,
+    NODE_STATE,
+    PIECE,
+    RUN,
+    STATE,
+    TOTALS,
+    TRUTH,
+    Array,
+    Cluster,
+    Mix,
+    Profile,
+    Workload,
+    uniform_profile,
+)
+from trimtab.errors import TraceError
+from trimtab.rules.world import CONF, ENTRY, HEAD, LOG, OUTAGE, World
+
+@dataclass(frozen=True)
+class Models:
+    """Which effects the engine models; each can be switched off. docs/engine.md states the assumptions."""
+
+    startup_s: float = 0.0  # before a run makes progress
+    move_s: float = 0.0  # a migration or resize pauses the job
+    interference: bool = True  # neighbours slow a job by Profile.slow
+    links: bool = True  # a gang across regions runs at Cluster.link
+    power: bool = True
+    window_s: float = 300.0  # length of a window of recent load
+    windows: int = 8
+    retries: int = 3  # runs a job may lose to node failures before it fails
+    kill_at_request: bool = False  # end a run at its requested time
+    outages: Array = field(default_factory=lambda: np.zeros(0, OUTAGE))  # node failures and repairs
+
+
+def outages(
+    cluster: Cluster, horizon_s: float, rng: np.random.Generator, *, mtbf_s: float, mttr_s: float
+) -> Array:
+    """Random failures and repairs of every node: exponential up and down times, the same for every policy."""
+    rows: list[tuple[float, int, int]] = []
+    for node in range(len(cluster)):
+        time_s = 0.0
+        while True:
+            time_s += rng.exponential(mtbf_s)
+            if time_s > horizon_s:
+                break
+            rows.append((time_s, node, 0))
+            time_s += rng.exponential(mttr_s)
+            rows.append((time_s, node, 1))
+    return np.sort(np.array(rows, OUTAGE), order=["time_s", "node"]) if rows else np.zeros(0, OUTAGE)
+
+
+def expected_mix(workload: Workload, cover: float = 0.95) -> Mix:
+    """The most frequent requests that make up `cover` of the jobs."""
+    like, first, count = np.unique(workload.jobs["like"], return_index=True, return_counts=True)
+    order = np.lexsort((like, -count))
+    keep = order[: int(np.searchsorted(np.cumsum(count[order]), cover * len(workload))) + 1]
+    rows = first[keep]
+    return Mix(workload.jobs[rows].copy(), workload.demand[rows].copy(), count[keep] / count[keep].sum())
+
+
+def fitted(workload: Workload, cluster: Cluster) -> tuple[Workload, Cluster]:
+    """Both with the same resources in the cluster's order, or an error that says which is missing."""
+    from dataclasses import replace
+
+    missing = [name for name in workload.resources if name not in cluster.resources]
+    if missing:
+        raise TraceError(
+            f"{workload.source}: asks for {', '.join(missing)}, which {cluster.source} does not have "
+            f"(it has {', '.join(cluster.resources)}); choose a matching --cluster"
+        )
+    demand = np.zeros((len(workload), len(cluster.resources)))
+    for r, name in enumerate(workload.resources):
+        demand[:, list(cluster.resources).index(name)] = workload.demand[:, r]
+    return replace(workload, demand=demand, resources=cluster.resources), cluster
+
+
+def check_hostable(workload: Workload, cluster: Cluster) -> None:
+    """Raise TraceError for the first job that this cluster could not run even if it were empty."""
+    jobs = workload.jobs
+    _, rows = np.unique(jobs["like"], return_index=True)
+    for row in rows:
+        rec = jobs[row]
+        room = np.full(len(cluster), np.iinfo(np.int64).max)
+        for r in range(len(cluster.resources)):
+            if workload.demand[row, r] > 0:
+                room = np.minimum(room, cluster.capacity[:, r] // workload.demand[row, r])
+        room = np.where((int(rec["node_kinds"]) >> cluster.nodes["kind"].astype(object)) & 1 == 1, room, 0)
+        if rec["gpus"] > 0:
+            each = 1 if rec["gpu_share"] == 1 else int(1 // rec["gpu_share"])
+            if rec["gpu_mem_gb"] > 0:
+                each = np.minimum(each, cluster.nodes["gpu_mem_gb"] // rec["gpu_mem_gb"])
+            room = np.minimum(room, cluster.nodes["gpus"] * each // rec["gpus"])
+        need = int(rec["instances"]) if rec["gang"] else 1
+        if room.astype(float).sum() < need:
+            first = int(np.flatnonzero(jobs["like"] == rec["like"])[0])
+            asks = {n: float(v) for n, v in zip(cluster.resources, workload.demand[row], strict=True) if v}
+            raise TraceError(
+                f"{workload.source}: job {workload.name(first)} (row {first}): {need} x {asks} "
+                f"can never run on {cluster.source} ({len(cluster)} nodes; most a node: "
+                f"{dict(zip(cluster.resources, cluster.capacity.max(0).tolist(), strict=True))}); "
+                f"drop it (--lenient) or choose a larger --cluster"
+            )
+
+
+def make_world(
+    workloads: Sequence[Workload],
+    clusters: Sequence[Cluster],
+    profile: Profile | None = None,
+    models: Models | None = None,
+    *,
+    runs: int = 256,
+    pieces: int = 1024,
+    log: int = 0,
+    mix: Mix | None = None,
+) -> World:
+    """Lay out one simulated cluster for each (workload, cluster) pair; shorter ones are padded."""
+    models = models or Models()
+    first_w, first_c = workloads[0], clusters[0]
+    profile = profile or uniform_profile(len(first_w.kinds), len(first_c.kinds))
+    count = len(workloads)
+    jobs = max(len(w) for w in workloads)
+    nodes = max(len(c) for c in clusters)
+    resources = len(first_c.resources)
+    devices = max(int(c.nodes["gpus"].max()) for c in clusters)
+    edges = max(0 if w.after_idx is None else len(w.after_idx) for w in workloads)
+    mix = mix or expected_mix(first_w)
+    likes = max(int(w.jobs["like"].max()) + 1 for w in workloads)
+    conf = np.zeros(1, CONF)
+    for name in ("startup_s", "move_s", "window_s", "retries", "links", "power", "kill_at_request"):
+        conf[name] = getattr(models, name)
+    conf["interference"] = models.interference and bool(np.any(profile.slow))
+    conf["pattern_step_s"] = first_w.pattern_step_s
+    conf["log"] = log > 0
+    cancels = [np.flatnonzero(np.isfinite(w.truth["cancel_s"])) for w in workloads]
+    words, heads = (jobs + 63) // 64, (jobs + 4095) // 4096
+    amounts, shares = (count, nodes, resources), (count, nodes, devices)
+    world = World(
+        jobs=np.zeros((count, jobs), JOB),
+        demand=np.zeros((count, jobs, resources)),
+        state=np.zeros((count, jobs), STATE),
+        nodes=np.zeros((count, nodes), NODE),
+        capacity=np.zeros(amounts),
+        free=np.zeros(amounts),
+        gpu_free=np.zeros(shares),
+        gpu_mem=np.zeros(shares),
+        node_state=np.zeros((count, nodes), NODE_STATE),
+        runs=np.zeros((count, runs), RUN),
+        pieces=np.zeros((count, pieces), PIECE),
+        head=np.zeros(count, HEAD),
+        totals=np.zeros(count, TOTALS),
+        conf=conf,
+        rate=np.ascontiguousarray(profile.rate),
+        slow=np.ascontiguousarray(profile.slow),
+        scale=np.array([shape.scale for shape in profile.shapes]),
+        draw=np.ascontiguousarray(profile.draw),
+        quality=np.ascontiguousarray(profile.quality),
+        link=np.ascontiguousarray(first_c.link),
+        mix_jobs=mix.jobs,
+        mix_demand=mix.demand,
+        mix_share=mix.share,
+        truth=np.zeros((count, jobs), TRUTH),
+        child_ptr=np.zeros((count, jobs + 1), np.int64),
+        child_idx=np.zeros((count, edges), np.int64),
+        rank=np.tile(np.arange(jobs), (count, 1)),
+        line=np.tile(np.arange(jobs), (count, 1)),
+        words=np.zeros((count, words), np.uint64),
+        heads=np.zeros((count, heads), np.uint64),
+        heap=np.zeros((count, runs), np.int64),
+        outage=np.tile(np.sort(models.outages, order=["time_s", "node"]), (count, 1)),
+        cancel=np.zeros((count, max(len(rows) for rows in cancels)), np.int64),
+        patterns=np.ascontiguousarray(first_w.patterns),
+        recent=np.zeros((count, nodes, models.windows)),
+        log=np.zeros((count, log), LOG),
+        entry=np.zeros((count, pieces), ENTRY),
+        stop=np.zeros((count, runs), np.int64),
+        score=np.zeros((count, nodes)),
+        slots=np.zeros((count, nodes), np.int64),
+        later_free=np.zeros(amounts),
+        later_gpu_free=np.zeros(shares),
+        later_gpu_mem=np.zeros(shares),
+        refused=np.zeros((count, likes), np.int64),
+        queue=np.zeros((count, jobs), np.int64),
+        turn=np.zeros((count, jobs), np.int64),
+        turn_words=np.zeros((count, words), np.uint64),
+        turn_heads=np.zeros((count, heads), np.uint64),
+        held=np.zeros((count, len(first_w.tenants), resources)),
+        share=np.zeros((count, len(first_w.tenants))),
+    )
+    for c in range(count):
+        _lay(world, c, workloads[c], clusters[c], cancels[c])
+    return world
+
+
+def _lay(world: World, c: int, workload: Workload, cluster: Cluster, cancels: Array) -> None:
+    """Copy one workload and one cluster into their rows. Padding jobs have ended, padding nodes are down."""
+    rows = len(workload)
+    world.head[c]["jobs"], world.head[c]["nodes"] = rows, len(cluster)
+    world.jobs[c, :rows] = workload.jobs
+    world.demand[c, :rows] = workload.demand
+    world.truth[c, :rows] = workload.truth
+    world.nodes[c, : len(cluster)] = cluster.nodes
+    world.capacity[c, : len(cluster)] = cluster.capacity
+    if workload.after_ptr is not None and workload.after_idx is not None:
+        owner = np.repeat(np.arange(rows), np.diff(workload.after_ptr))
+        order = np.argsort(workload.after_idx, kind="stable")
+        world.child_idx[c, : len(order)] = owner[order]
+        world.child_ptr[c, : rows + 1] = np.searchsorted(workload.after_idx[order], np.arange(rows + 1))
+        world.child_ptr[c, rows + 1 :] = world.child_ptr[c, rows]
+    cancels = cancels[np.argsort(workload.truth["cancel_s"][cancels], kind="stable")]
+    world.cancel[c, : len(cancels)] = cancels
+    world.cancel[c, len(cancels) :] = -1
+
+
+def grown(world: World, *, runs: int = 0, pieces: int = 0, log: int = 0) -> World:
+    """The same world with more room for runs, pieces or log rows."""
+    clusters = len(world.head)
+
+    def wider(name: str, size: int) -> Array:
+        old = getattr(world, name)
+        out = np.zeros((clusters, max(size, old.shape[1])), old.dtype)
+        out[:, : old.shape[1]] = old
+        return out
+
+    old_runs, old_pieces = world.runs.shape[1], world.pieces.shape[1]
+    more_runs, more_pieces = wider("runs", runs), wider("pieces", pieces)
+    more_runs["job"][:, old_runs:] = -1
+    for c in range(clusters):
+        head = world.head[c : c + 1]
+        link_free(more_runs[c], "sibling", head, "free_run", "free_runs", old_runs)
+        link_free(more_pieces[c], "next", head, "free_piece", "free_pieces", old_pieces)
+    return world.replaced(
+        runs=more_runs,
+        pieces=more_pieces,
+        heap=wider("heap", runs),
+        stop=wider("stop", runs),
+        entry=wider("entry", pieces),
+        log=wider("log", log),
+    )
+
+
+def link_free(slots: Array, link: str, head: Array, first: str, count: str, start: int) -> None:
+    """Chain the slots from `start` on, lowest first, and hang the old list of free ones behind them."""
+    if start < len(slots):
+        slots[link][start:] = np.arange(start + 1, len(slots) + 1)
+        slots[link][-1] = head[first][0]
+        head[first] = start
+        head[count] += len(slots) - start
