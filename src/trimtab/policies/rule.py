@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from trimtab.core import Array, Decision, Snapshot, Start, Stop
-from trimtab.rules.names import Rule, parse
-from trimtab.rules.plan import decide
+from trimtab.rules.names import BACKFILLS, Rule, parse
+from trimtab.rules.plan import decide, decide_conservative
 from trimtab.rules.world import CONF, ENTRY, HEAD, World
 
 
@@ -24,7 +24,10 @@ class RulePolicy:
         while True:
             world = self._world(snapshot)
             rule = self.rule
-            decide(world, rule.order, rule.backfill, rule.place, rule.seed, len(snapshot.queue))
+            if rule.backfill == BACKFILLS["conservative"]:
+                decide_conservative(world, rule.order, rule.place, rule.seed, len(snapshot.queue))
+            else:
+                decide(world, rule.order, rule.backfill, rule.place, rule.seed, len(snapshot.queue))
             head = world.head[0]
             self._pass_no = int(head["pass_no"])
             if not head["full"]:

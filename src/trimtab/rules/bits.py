@@ -7,7 +7,7 @@ than the jobs that are looked at.
 import numpy as np
 from numba.extending import overload
 
-from trimtab.rules.world import compiled
+from trimtab.rules.world import compiled, inner
 
 ZERO = np.uint64(0)
 ONE = np.uint64(1)
@@ -44,7 +44,7 @@ def drop(words, heads, c, i):
         heads[c, i >> 12] &= ~(ONE << (np.uint64(i >> 6) & LOW))
 
 
-@compiled
+@inner
 def has(words, c, i):
     return (words[c, i >> 6] >> (np.uint64(i) & LOW)) & ONE != ZERO
 

@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from trimtab.rules.world import compiled
+from trimtab.rules.world import inner
 
 NEVER = np.uint64(0)
 ONE = np.uint64(1)
 GRACE_S = 1.0  # a job past its request is expected to end this much later
 
 
-@compiled
+@inner
 def allowed(w, c, node, job, shape):
     """Whether this node may ever host the job: alive, of an allowed kind, in an allowed shape."""
     kind = np.uint64(w.nodes[c, node].kind)
@@ -20,7 +20,7 @@ def allowed(w, c, node, job, shape):
     )
 
 
-@compiled
+@inner
 def slots_in(jobs, demand, job, scale, devices, free, gpu_free, gpu_mem, limit):
     """How many instances of a request fit into these amounts of one node, at most `limit`."""
     count = limit
@@ -49,7 +49,7 @@ def slots_in(jobs, demand, job, scale, devices, free, gpu_free, gpu_mem, limit):
     return min(count, room // gpus)
 
 
-@compiled
+@inner
 def fits(w, c, node, job, shape):
     """Whether one instance fits on the node now."""
     if not allowed(w, c, node, job, shape):
@@ -70,7 +70,7 @@ def fits(w, c, node, job, shape):
     return room >= gpus
 
 
-@compiled
+@inner
 def slots(w, c, node, job, shape, free, gpu_free, gpu_mem, limit):
     """How many instances fit on the node in the given amounts (C, N, ..), at most `limit`."""
     if not allowed(w, c, node, job, shape):
@@ -88,7 +88,7 @@ def slots(w, c, node, job, shape, free, gpu_free, gpu_mem, limit):
     )
 
 
-@compiled
+@inner
 def choose_devices(w, c, node, job, shape, gpu_free, gpu_mem):
     """The devices an instance takes: the fullest one that fits a fraction, else the first free ones."""
     gpus = int(w.jobs[c, job].gpus * w.scale[shape])
@@ -111,7 +111,7 @@ def choose_devices(w, c, node, job, shape, gpu_free, gpu_mem):
     return mask
 
 
-@compiled
+@inner
 def take(w, c, node, job, shape, count, mask, free, gpu_free, gpu_mem):
     """Book `count` instances (negative gives them back) of the job in the given amounts."""
     scale = w.scale[shape]
@@ -126,19 +126,19 @@ def take(w, c, node, job, shape, count, mask, free, gpu_free, gpu_mem):
                 gpu_mem[c, node, d] -= count * mem
 
 
-@compiled
+@inner
 def request_left(w, c, job):
     """Seconds at rate 1 that the job still asks for, after what its checkpoints kept."""
     return max(w.jobs[c, job].request_s - w.state[c, job].kept_s, 0.0)
 
 
-@compiled
+@inner
 def link_rate(w, c, region, other):
     """How fast a gang that spans both regions may run, as a share of its speed inside one."""
     return min(w.link[region, other], w.link[other, region])
 
 
-@compiled
+@inner
 def expected_end(w, c, run, now_s):
     """When a run ends if its request is right, or a moment from now if it was too short."""
     return max(w.runs[c, run].expected_end_s, now_s + GRACE_S)

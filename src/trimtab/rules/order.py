@@ -4,7 +4,7 @@ import math
 
 
 from trimtab.rules.names import ORDERS
-from trimtab.rules.world import compiled
+from trimtab.rules.world import inner
 
 FCFS, SJF, LJF, SMALLEST = (ORDERS[name] for name in ("fcfs", "sjf", "ljf", "smallest"))
 SMALLEST_AREA, F1, PRIORITY, EDF = (ORDERS[name] for name in ("smallest-area", "f1", "priority", "edf"))
@@ -15,7 +15,7 @@ LAS_LIMITS = (3_600.0, 36_000.0)
 TINY = 1e-15
 
 
-@compiled
+@inner
 def size(w, c, job):
     """How much of the cluster the job holds, in units of its largest demand."""
     largest = 0.0
@@ -26,7 +26,7 @@ def size(w, c, job):
     return largest * w.jobs[c, job].instances
 
 
-@compiled
+@inner
 def static_key(order, w, c, job):
     """Keys that never change while a job waits."""
     rec = w.jobs[c, job]
@@ -49,7 +49,7 @@ def static_key(order, w, c, job):
     return rec.submit_s
 
 
-@compiled
+@inner
 def attained(w, c, job, now_s):
     """Run seconds so far, those of present runs included."""
     total = w.state[c, job].attained_s
@@ -60,7 +60,7 @@ def attained(w, c, job, now_s):
     return total
 
 
-@compiled
+@inner
 def dynamic_key(order, w, c, job, now_s):
     """Keys that depend on the time, on service received, or on the tenant's share of the cluster."""
     rec = w.jobs[c, job]
@@ -85,7 +85,7 @@ def dynamic_key(order, w, c, job, now_s):
     return w.share[c, rec.tenant]
 
 
-@compiled
+@inner
 def tenant_shares(w, c):
     """Write the dominant share of the cluster each tenant holds (DRF), from the runs that are on it."""
     for tenant in range(w.share.shape[1]):
@@ -98,7 +98,7 @@ def tenant_shares(w, c):
             add_share(w, c, job, w.runs[c, run].instances)
 
 
-@compiled
+@inner
 def add_share(w, c, job, instances):
     tenant = w.jobs[c, job].tenant
     for r in range(w.held.shape[2]):

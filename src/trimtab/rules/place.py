@@ -15,7 +15,7 @@ from trimtab.rules.fit import (
     take,
 )
 from trimtab.rules.names import PLACES
-from trimtab.rules.world import compiled
+from trimtab.rules.world import inner
 
 FIRST, BEST, WORST, RANDOM, DOT = (PLACES[name] for name in ("first", "best", "worst", "random", "dot"))
 COSINE, FRAG, FASTEST, AFFINITY = (PLACES[name] for name in ("cosine", "frag", "fastest", "affinity"))
@@ -24,7 +24,7 @@ INTERFERENCE = 0.5  # lambda_2: weight of the slow-down expected from neighbours
 NOWHERE = -np.inf
 
 
-@compiled
+@inner
 def mixed(seed, job, node):
     """A uniform number in [0, 1) of these three integers: the same whoever asks, in any order."""
     x = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15)
@@ -36,7 +36,7 @@ def mixed(seed, job, node):
     return float(x >> np.uint64(11)) * 2.0**-53
 
 
-@compiled
+@inner
 def leftover(w, c, node, job):
     """Share of the node that stays free after one instance, summed over resources."""
     total = 0.0
@@ -46,7 +46,7 @@ def leftover(w, c, node, job):
     return total
 
 
-@compiled
+@inner
 def dot(w, c, node, job):
     total = 0.0
     for r in range(w.free.shape[2]):
@@ -56,7 +56,7 @@ def dot(w, c, node, job):
     return total
 
 
-@compiled
+@inner
 def expected_slowdown(w, c, node, job):
     """Extra time a second that the neighbours now on the node would cost the job."""
     total = 0.0
@@ -69,7 +69,7 @@ def expected_slowdown(w, c, node, job):
     return total
 
 
-@compiled
+@inner
 def compatible(w, c, node, job):
     """Cosine of demand and free capacity, less load, less expected interference (hierarchy-hmarl, eq. 6).
 
@@ -89,7 +89,7 @@ def compatible(w, c, node, job):
     return cosine - PRESSURE * load - INTERFERENCE * expected_slowdown(w, c, node, job)
 
 
-@compiled
+@inner
 def fragment(w, c, node):
     """Free amount of the node's driving resource that the expected mix cannot use (FGD, ATC'23)."""
     driver = w.nodes[c, node].driver
@@ -122,7 +122,7 @@ def fragment(w, c, node):
     return total
 
 
-@compiled
+@inner
 def frag_gain(w, c, node, job, shape):
     """How much fragmentation an instance removes from the node (negative: adds)."""
     before = fragment(w, c, node)
@@ -133,7 +133,7 @@ def frag_gain(w, c, node, job, shape):
     return before - after
 
 
-@compiled
+@inner
 def prefers(w, c, node, job, shape):
     """Whether the node's kind is the one fixed for this job: the fastest kind that could host it empty."""
     best = -1.0
@@ -147,7 +147,7 @@ def prefers(w, c, node, job, shape):
     return best_kind == w.nodes[c, node].kind
 
 
-@compiled
+@inner
 def could_host(w, c, node, job, shape):
     """Whether the node could host an instance if it were empty and alive."""
     kind = np.uint64(w.nodes[c, node].kind)
@@ -165,7 +165,7 @@ def could_host(w, c, node, job, shape):
     return w.nodes[c, node].gpus >= gpus and w.nodes[c, node].gpu_mem_gb >= w.jobs[c, job].gpu_mem_gb
 
 
-@compiled
+@inner
 def score(place, w, c, node, job, shape, seed):
     """How good the node is for one instance that fits there."""
     if place == FIRST:
@@ -187,7 +187,7 @@ def score(place, w, c, node, job, shape, seed):
     return speed - 1e-6 * leftover(w, c, node, job)
 
 
-@compiled
+@inner
 def eligible(place, w, c, node, job, shape):
     """Whether the placement would ever choose the node: static affinity waits for the job's own kind."""
     if not allowed(w, c, node, job, shape):
@@ -195,7 +195,7 @@ def eligible(place, w, c, node, job, shape):
     return place != AFFINITY or prefers(w, c, node, job, shape)
 
 
-@compiled
+@inner
 def place_job(place, w, c, job, shape, wanted, partial, seed, at):
     """Book up to `wanted` instances from entry `at` of the scratch on; all or none unless `partial`.
 
@@ -247,7 +247,7 @@ def place_job(place, w, c, job, shape, wanted, partial, seed, at):
     return wanted
 
 
-@compiled
+@inner
 def book_instance(w, c, node, job, shape, at):
     mask = choose_devices(w, c, node, job, shape, w.gpu_free, w.gpu_mem)
     take(w, c, node, job, shape, 1, mask, w.free, w.gpu_free, w.gpu_mem)
@@ -256,7 +256,7 @@ def book_instance(w, c, node, job, shape, at):
     w.entry[c, at].devices = mask
 
 
-@compiled
+@inner
 def rate_on(w, c, job, shape, at, count):
     """The speed of a gang on the nodes in entries at .. at + count: its slowest piece, its worst link."""
     slowest = np.inf

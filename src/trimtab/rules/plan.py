@@ -25,12 +25,13 @@ from trimtab.rules.order import (
 )
 from trimtab.rules.place import eligible, place_job, rate_on
 from trimtab.rules.reserve import reserve
-from trimtab.rules.world import compiled
+from trimtab.rules.sort import sort_turn
+from trimtab.rules.world import compiled, inner
 
-EASY, CONSERVATIVE = BACKFILLS["easy"], BACKFILLS["conservative"]
+EASY = BACKFILLS["easy"]
 
 
-@compiled
+@inner
 def line_up(order, w, c, now_s, waiting):
     """Write World.queue in the rule's order to World.turn, as a line of ranks that all wait."""
     if order == DRF:
@@ -41,7 +42,8 @@ def line_up(order, w, c, now_s, waiting):
             keys[i] = static_key(order, w, c, w.queue[c, i])
         else:
             keys[i] = dynamic_key(order, w, c, w.queue[c, i], now_s)
-    turn = np.argsort(keys, kind="mergesort")
+    turn = np.empty(waiting, np.int64)
+    sort_turn(keys, turn, waiting)
     for i in range(w.turn_words.shape[1]):
         w.turn_words[c, i] = bits.ZERO
     for i in range(w.turn_heads.shape[1]):
@@ -51,25 +53,41 @@ def line_up(order, w, c, now_s, waiting):
         bits.put(w.turn_words, w.turn_heads, c, i)
 
 
-@compiled
+@inner
 def plan(order, backfill, place, seed, w, c, now_s, line, words, heads):
     """Decide one pass over a line of ranks; the w is as before when it returns.
 
     `line[c, rank]` is a job, the bit set of ranks says which of them wait. Decisions go to the scratch:
     stops first, then starts in order.
     """
+    begin_pass(w, c)
+    head = start_from_head(order, place, seed, w, c, line, words, heads)
+    if head >= 0 and (order == SRTF or order == LAS):
+        head = preempt(order, place, seed, w, c, now_s, line, words, heads, head)
+    if head >= 0 and backfill == EASY:
+        fill(place, seed, w, c, now_s, line, words, heads, head)
+    undo(w, c)
+
+
+@inner
+def plan_conservative(place, seed, w, c, now_s, line, words, heads):
+    """The same for conservative backfilling, apart so that who does not use it does not compile it."""
+    begin_pass(w, c)
+    reserve(place, seed, w, c, now_s, line, words, heads)
+    undo(w, c)
+
+
+@inner
+def begin_pass(w, c):
     w.head[c].starts = 0
     w.head[c].stops = 0
     w.head[c].full = 0
     w.head[c].pass_no += 1
-    if backfill == CONSERVATIVE:
-        reserve(place, seed, w, c, now_s, line, words, heads)
-    else:
-        head = start_from_head(order, place, seed, w, c, line, words, heads)
-        if head >= 0 and (order == SRTF or order == LAS):
-            head = preempt(order, place, seed, w, c, now_s, line, words, heads, head)
-        if head >= 0 and backfill == EASY:
-            fill(place, seed, w, c, now_s, line, words, heads, head)
+
+
+@inner
+def undo(w, c):
+    """Give back what the pass booked: applying its decisions books it for good."""
     for i in range(w.head[c].starts - 1, -1, -1):
         job, node, mask = w.entry[c, i].job, w.entry[c, i].node, w.entry[c, i].devices
         take(w, c, node, job, 0, -1, mask, w.free, w.gpu_free, w.gpu_mem)
@@ -77,7 +95,7 @@ def plan(order, backfill, place, seed, w, c, now_s, line, words, heads):
         release(w, c, w.stop[c, i], -1, w.free, w.gpu_free, w.gpu_mem)
 
 
-@compiled
+@inner
 def try_start(place, seed, w, c, job):
     """Book as much of the job as may start now; True when nothing of it is left to start."""
     at = w.head[c].starts
@@ -89,7 +107,7 @@ def try_start(place, seed, w, c, job):
     return placed == left
 
 
-@compiled
+@inner
 def start_from_head(order, place, seed, w, c, line, words, heads):
     """Start jobs in line while they fit. Returns the rank of the one that blocks, or -1."""
     rank = bits.next_from(words, heads, c, 0)
@@ -102,7 +120,7 @@ def start_from_head(order, place, seed, w, c, line, words, heads):
     return -1
 
 
-@compiled
+@inner
 def start_fairly(place, seed, w, c, line, words, heads):
     """DRF: after each start the tenant's share grows, so the next job is chosen anew."""
     tenant_shares(w, c)
@@ -131,7 +149,7 @@ def start_fairly(place, seed, w, c, line, words, heads):
         add_share(w, c, job, w.state[c, job].left)
 
 
-@compiled
+@inner
 def release(w, c, run, sign, free, gpu_free, gpu_mem):
     """Give a run's places back to the given amounts (sign 1), or take them again (sign -1)."""
     piece = w.runs[c, run].piece
@@ -142,7 +160,7 @@ def release(w, c, run, sign, free, gpu_free, gpu_mem):
         piece = rec.next
 
 
-@compiled
+@inner
 def preempt(order, place, seed, w, c, now_s, line, words, heads, head):
     """Stop runs of jobs that come strictly later in the order, worst first, while that starts the head."""
     slots_ = w.runs.shape[1]
@@ -186,7 +204,7 @@ def preempt(order, place, seed, w, c, now_s, line, words, heads, head):
     return -1
 
 
-@compiled
+@inner
 def stopping(w, c, job):
     for i in range(w.head[c].stops):
         if w.runs[c, w.stop[c, i]].job == job:
@@ -194,7 +212,7 @@ def stopping(w, c, job):
     return False
 
 
-@compiled
+@inner
 def fill(place, seed, w, c, now_s, line, words, heads, head):
     """EASY: start later jobs that do not delay the blocked head."""
     blocked = line[c, head]
@@ -212,7 +230,7 @@ def fill(place, seed, w, c, now_s, line, words, heads, head):
         rank = bits.next_from(words, heads, c, rank + 1)
 
 
-@compiled
+@inner
 def fill_one(place, seed, w, c, now_s, job, blocked, need, room, shadow_s):
     """Start what of the job harms the head in no way; returns the head's room at the shadow time."""
     gang = w.jobs[c, job].gang == 1
@@ -240,7 +258,7 @@ def fill_one(place, seed, w, c, now_s, job, blocked, need, room, shadow_s):
     return room
 
 
-@compiled
+@inner
 def occupy(place, w, c, job, blocked, need, i, count):
     """Take (or give back) one entry at the shadow time; returns how the head's room there changes."""
     node, mask = w.entry[c, i].node, w.entry[c, i].devices
@@ -249,14 +267,14 @@ def occupy(place, w, c, job, blocked, need, i, count):
     return head_slots(place, w, c, node, blocked, need) - before
 
 
-@compiled
+@inner
 def head_slots(place, w, c, node, blocked, need):
     if not eligible(place, w, c, node, blocked, 0):
         return 0
     return slots(w, c, node, blocked, 0, w.later_free, w.later_gpu_free, w.later_gpu_mem, need)
 
 
-@compiled
+@inner
 def shadow(place, w, c, now_s, blocked, need):
     """When the head fits if all goes as requested, and how many of its instances fit there.
 
@@ -271,24 +289,24 @@ def shadow(place, w, c, now_s, blocked, need):
             w.later_gpu_mem[c, node, d] = w.gpu_mem[c, node, d]
     for node in range(w.nodes.shape[1]):
         room += head_slots(place, w, c, node, blocked, need)
-    ends, which = ends_in_order(w, c, now_s)
+    most = w.runs.shape[1] + w.head[c].starts
+    ends, which, turn = np.empty(most), np.empty(most, np.int64), np.empty(most, np.int64)
+    count = expected_ends(w, c, now_s, ends, which)
+    sort_turn(ends, turn, count)
     i = 0
-    while i < len(ends):
-        time_s = ends[i]
-        while i < len(ends) and ends[i] == time_s:
-            room += end_at_shadow(place, w, c, which[i], blocked, need)
+    while i < count:
+        time_s = ends[turn[i]]
+        while i < count and ends[turn[i]] == time_s:
+            room += end_at_shadow(place, w, c, which[turn[i]], blocked, need)
             i += 1
         if room >= need:
             return time_s, room
     return np.inf, room
 
 
-@compiled
-def ends_in_order(w, c, now_s):
-    """Expected ends, sorted: runs by their number, this pass's own starts by -1 - entry."""
-    most = w.runs.shape[1] + w.head[c].starts
-    ends = np.empty(most)
-    which = np.empty(most, np.int64)
+@inner
+def expected_ends(w, c, now_s, ends, which):
+    """Write expected ends and whose they are: runs by number, this pass's own starts by -1 - entry."""
     count = 0
     for run in range(w.runs.shape[1]):
         if w.runs[c, run].job >= 0 and not is_stopped(w, c, run):
@@ -307,11 +325,10 @@ def ends_in_order(w, c, now_s):
             which[count] = -1 - i
             count += 1
             i += 1
-    turn = np.argsort(ends[:count], kind="mergesort")
-    return ends[:count][turn], which[:count][turn]
+    return count
 
 
-@compiled
+@inner
 def is_stopped(w, c, run):
     for i in range(w.head[c].stops):
         if w.stop[c, i] == run:
@@ -319,7 +336,7 @@ def is_stopped(w, c, run):
     return False
 
 
-@compiled
+@inner
 def end_at_shadow(place, w, c, which, blocked, need):
     """Free what ends; returns how many more instances of the head fit."""
     gained = 0
@@ -341,3 +358,9 @@ def decide(w, order, backfill, place, seed, waiting):
     """One pass of a rule over a world of one cluster whose queue is in World.queue."""
     line_up(order, w, 0, w.head[0].now_s, waiting)
     plan(order, backfill, place, seed, w, 0, w.head[0].now_s, w.turn, w.turn_words, w.turn_heads)
+
+
+@compiled
+def decide_conservative(w, order, place, seed, waiting):
+    line_up(order, w, 0, w.head[0].now_s, waiting)
+    plan_conservative(place, seed, w, 0, w.head[0].now_s, w.turn, w.turn_words, w.turn_heads)

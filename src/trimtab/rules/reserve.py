@@ -3,9 +3,10 @@
 import numpy as np
 
 from trimtab.rules import bits
-from trimtab.rules.fit import expected_end, request_left, take
+from trimtab.rules.fit import GRACE_S, expected_end, request_left, take
 from trimtab.rules.place import could_host, eligible, place_job, rate_on
-from trimtab.rules.world import compiled
+from trimtab.rules.sort import sort_turn
+from trimtab.rules.world import inner
 
 HOLD = np.dtype(
     [
@@ -21,7 +22,7 @@ HOLD = np.dtype(
 )
 
 
-@compiled
+@inner
 def reserve(place, seed, w, c, now_s, line, words, heads):
     """Walk the line, reserve for each job and start those whose reservation is now.
 
@@ -33,7 +34,9 @@ def reserve(place, seed, w, c, now_s, line, words, heads):
         most += w.state[c, line[c, rank]].left
         rank = bits.next_from(words, heads, c, rank + 1)
     hold = np.empty(most, HOLD)
-    first = np.full(w.nodes.shape[1], -1)
+    first = np.empty(w.nodes.shape[1], np.int64)
+    for node in range(w.nodes.shape[1]):
+        first[node] = -1
     holds = 0
     for run in range(w.runs.shape[1]):
         if w.runs[c, run].job < 0:
@@ -55,6 +58,7 @@ def reserve(place, seed, w, c, now_s, line, words, heads):
             if start_s == np.inf:
                 break
             run_s = w.conf[0].startup_s + request_left(w, c, job) / rate_on(w, c, job, 0, at, step)
+            run_s = max(run_s, GRACE_S)
             for i in range(at, at + step):
                 node, mask = w.entry[c, i].node, w.entry[c, i].devices
                 holds = add(hold, first, holds, start_s, start_s + run_s, job, 0, node, 1, mask)
@@ -65,7 +69,7 @@ def reserve(place, seed, w, c, now_s, line, words, heads):
         rank = bits.next_from(words, heads, c, rank + 1)
 
 
-@compiled
+@inner
 def add(hold, first, holds, from_s, to_s, job, shape, node, count, devices):
     hold[holds].from_s = from_s
     hold[holds].to_s = to_s
@@ -79,36 +83,55 @@ def add(hold, first, holds, from_s, to_s, job, shape, node, count, devices):
     return holds + 1
 
 
-@compiled
+@inner
 def earliest(place, seed, w, c, now_s, job, step, hold, first, holds):
     """The first instant at which the job could run undisturbed to its expected end; places it there."""
-    times = np.empty(holds + 1)
+    times, turn = np.empty(holds + 1), np.empty(holds + 1, np.int64)
     times[0] = now_s
     for h in range(holds):
         times[h + 1] = max(hold[h].to_s, now_s)
-    times = np.unique(times)
-    for amounts, saved in ((w.free, w.later_free), (w.gpu_free, w.later_gpu_free), (w.gpu_mem, w.later_gpu_mem)):
-        saved[c] = amounts[c]
+    sort_turn(times, turn, holds + 1)
+    copy_amounts(w, c, True)
     slowest = np.inf
     for node in range(w.nodes.shape[1]):
         if could_host(w, c, node, job, 0):
             slowest = min(slowest, w.rate[w.jobs[c, job].kind, w.nodes[c, node].kind, 0])
     found = np.inf
-    for time_s in times:
+    for i in range(holds + 1):
+        time_s = times[turn[i]]
+        if i > 0 and time_s == times[turn[i - 1]]:
+            continue
         for node in range(w.nodes.shape[1]):
             if eligible(place, w, c, node, job, 0):
                 rate = w.rate[w.jobs[c, job].kind, w.nodes[c, node].kind, 0] if step == 1 else slowest
                 run_s = w.conf[0].startup_s + request_left(w, c, job) / rate
-                free_throughout(w, c, node, time_s, time_s + run_s, hold, first)
+                free_throughout(w, c, node, time_s, time_s + max(run_s, GRACE_S), hold, first)
         if place_job(place, w, c, job, 0, step, False, seed, w.head[c].starts) == step:
             found = time_s
             break
-    for amounts, saved in ((w.free, w.later_free), (w.gpu_free, w.later_gpu_free), (w.gpu_mem, w.later_gpu_mem)):
-        amounts[c] = saved[c]
+    copy_amounts(w, c, False)
     return found
 
 
-@compiled
+@inner
+def copy_amounts(w, c, save):
+    """Save the free amounts aside, or bring them back."""
+    for node in range(w.nodes.shape[1]):
+        for r in range(w.free.shape[2]):
+            if save:
+                w.later_free[c, node, r] = w.free[c, node, r]
+            else:
+                w.free[c, node, r] = w.later_free[c, node, r]
+        for d in range(w.gpu_free.shape[2]):
+            if save:
+                w.later_gpu_free[c, node, d] = w.gpu_free[c, node, d]
+                w.later_gpu_mem[c, node, d] = w.gpu_mem[c, node, d]
+            else:
+                w.gpu_free[c, node, d] = w.later_gpu_free[c, node, d]
+                w.gpu_mem[c, node, d] = w.later_gpu_mem[c, node, d]
+
+
+@inner
 def free_throughout(w, c, node, from_s, to_s, hold, first):
     """Write to the w the amounts of a node that stay free from `from_s` to `to_s`."""
     resources, devices = w.free.shape[2], w.nodes[c, node].gpus
@@ -129,13 +152,17 @@ def free_throughout(w, c, node, from_s, to_s, hold, first):
         mark = hold[mark].next
 
 
-@compiled
+@inner
 def free_at(w, c, node, at_s, hold, first):
     """Lower the node's amounts in the w to what is free at one instant."""
     resources, devices = w.free.shape[2], w.nodes[c, node].gpus
-    free = w.capacity[c, node].copy()
-    share = np.ones(devices)
-    mem = np.full(devices, w.nodes[c, node].gpu_mem_gb)
+    free = np.empty(resources)
+    for r in range(resources):
+        free[r] = w.capacity[c, node, r]
+    share, mem = np.empty(devices), np.empty(devices)
+    for d in range(devices):
+        share[d] = 1.0
+        mem[d] = w.nodes[c, node].gpu_mem_gb
     h = first[node]
     while h >= 0:
         rec = hold[h]

@@ -1,10 +1,10 @@
 """An indexed binary heap of runs by end time: a run whose speed changes moves in place, exactly."""
 
-from trimtab.rules.world import compiled
+from trimtab.rules.world import inner
 
 
 
-@compiled
+@inner
 def before(runs, c, a, b):
     if runs[c, a].end_s != runs[c, b].end_s:
         return runs[c, a].end_s < runs[c, b].end_s
@@ -14,7 +14,7 @@ def before(runs, c, a, b):
     return a < b
 
 
-@compiled
+@inner
 def up(heap, runs, c, i):
     run = heap[c, i]
     while i > 0:
@@ -28,7 +28,7 @@ def up(heap, runs, c, i):
     runs[c, run].place = i
 
 
-@compiled
+@inner
 def down(heap, runs, c, i, size):
     run = heap[c, i]
     while True:
@@ -46,13 +46,13 @@ def down(heap, runs, c, i, size):
     runs[c, run].place = i
 
 
-@compiled
+@inner
 def push(heap, runs, c, run, size):
     heap[c, size] = run
     up(heap, runs, c, size)
 
 
-@compiled
+@inner
 def moved(heap, runs, c, run, size):
     """Restore the order after the run's end time changed."""
     i = runs[c, run].place
@@ -61,7 +61,7 @@ def moved(heap, runs, c, run, size):
         down(heap, runs, c, i, size)
 
 
-@compiled
+@inner
 def remove(heap, runs, c, run, size):
     """Take the run out; `size` counts it."""
     i = runs[c, run].place

@@ -11,7 +11,7 @@ import numpy as np
 from trimtab.core import Status, What
 from trimtab.rules import bits
 from trimtab.rules.fit import NEVER, ONE, allowed, choose_devices, link_rate, request_left, take
-from trimtab.rules.world import compiled
+from trimtab.rules.world import compiled, inner
 from trimtab.sim import heap
 
 FUTURE, BLOCKED, QUEUED, RUNNING = (
@@ -48,7 +48,7 @@ REASONS = (
 OK, NO_JOB, NOT_QUEUED, NO_NODE, DOWN, KIND, SHAPE, COUNT, LACKS, DEVICES, NOT_RUNNING, NOT_ONE = range(12)
 
 
-@compiled
+@inner
 def note(w, c, what, job, node, count, shape, run, reason):
     if w.conf[0].log == 0:
         return
@@ -107,7 +107,7 @@ def reset(w, c):
     clear_totals(w, c)
 
 
-@compiled
+@inner
 def reset_node(w, c, node, up):
     state = w.node_state[c, node]
     state.load = state.used = state.draw = state.energy_j = state.load_s = state.window_s = state.since_s = 0.0
@@ -126,7 +126,7 @@ def reset_node(w, c, node, up):
         w.recent[c, node, k] = 0.0
 
 
-@compiled
+@inner
 def clear_totals(w, c):
     total = w.totals[c]
     total.time_s = total.waiting_s = total.system_s = total.busy_s = total.idle_s = 0.0
@@ -135,7 +135,7 @@ def clear_totals(w, c):
     total.failed = total.rejected = total.refused = total.late = 0
 
 
-@compiled
+@inner
 def tick(w, c, time_s):
     """Move the clock and integrate the running totals; everything is constant in between."""
     head = w.head[c]
@@ -156,7 +156,7 @@ def tick(w, c, time_s):
     head.now_s = time_s
 
 
-@compiled
+@inner
 def settle_node(w, c, node):
     """Bring a node's integrals of load and energy up to now, window by window."""
     state = w.node_state[c, node]
@@ -180,7 +180,7 @@ def settle_node(w, c, node):
     state.since_s = now_s
 
 
-@compiled
+@inner
 def use_of(w, c, job):
     """Used / demanded of a running job now: services follow their pattern."""
     truth = w.truth[c, job]
@@ -190,7 +190,7 @@ def use_of(w, c, job):
     return truth.use * w.patterns[truth.pattern, step]
 
 
-@compiled
+@inner
 def change_load(w, c, node, used, draw):
     """Add to what is used of the node's driving resource; updates load, power and the cluster's sums."""
     settle_node(w, c, node)
@@ -213,7 +213,7 @@ def change_load(w, c, node, used, draw):
     head.power_w += state.power_w
 
 
-@compiled
+@inner
 def piece_use(w, c, job, node, count, shape):
     """(used, draw) that `count` instances add to a node."""
     driver = w.nodes[c, node].driver
@@ -223,7 +223,7 @@ def piece_use(w, c, job, node, count, shape):
     return used, draw * w.draw[w.jobs[c, job].kind, w.nodes[c, node].kind]
 
 
-@compiled
+@inner
 def add_piece(w, c, run, node, count, devices):
     """Put a piece of a run on a node: list, load and neighbours. The amounts are booked by the caller."""
     head = w.head[c]
@@ -250,7 +250,7 @@ def add_piece(w, c, run, node, count, devices):
     change_load(w, c, node, used, draw)
 
 
-@compiled
+@inner
 def drop_pieces(w, c, run):
     """Take all pieces of a run off their nodes and give their amounts back."""
     head = w.head[c]
@@ -280,7 +280,7 @@ def drop_pieces(w, c, run):
     w.runs[c, run].piece = -1
 
 
-@compiled
+@inner
 def speed(w, c, run):
     """Work seconds a second of a run: its slowest piece, slowed by neighbours and the worst link."""
     rec = w.runs[c, run]
@@ -308,7 +308,7 @@ def speed(w, c, run):
     return slowest * link
 
 
-@compiled
+@inner
 def disturbance(w, c, node, run, kind):
     """Extra time a second that the other runs on the node cost."""
     total = 0.0
@@ -321,7 +321,7 @@ def disturbance(w, c, node, run, kind):
     return total
 
 
-@compiled
+@inner
 def settle_run(w, c, run):
     """Count the work done since the last change of speed."""
     rec = w.runs[c, run]
@@ -332,7 +332,7 @@ def settle_run(w, c, run):
     rec.updated_s = now_s
 
 
-@compiled
+@inner
 def set_end(w, c, run):
     rec = w.runs[c, run]
     begin_s = max(rec.updated_s, rec.resume_s)
@@ -342,7 +342,7 @@ def set_end(w, c, run):
         rec.end_s = min(rec.end_s, rec.start_s + w.jobs[c, rec.job].request_s)
 
 
-@compiled
+@inner
 def retune(w, c, node, but):
     """Neighbours on a node changed: set the speed of every other run there anew."""
     head = w.head[c]
@@ -359,7 +359,7 @@ def retune(w, c, node, but):
         piece = w.pieces[c, piece].after
 
 
-@compiled
+@inner
 def enqueue(w, c, job):
     state, head = w.state[c, job], w.head[c]
     state.status = QUEUED
@@ -368,7 +368,7 @@ def enqueue(w, c, job):
     bits.put(w.words, w.heads, c, w.rank[c, job])
 
 
-@compiled
+@inner
 def dequeue(w, c, job):
     state, head = w.state[c, job], w.head[c]
     state.waited_s += head.now_s - state.queued_s
@@ -376,7 +376,7 @@ def dequeue(w, c, job):
     bits.drop(w.words, w.heads, c, w.rank[c, job])
 
 
-@compiled
+@inner
 def refuse(w, c, why, node, resource, wants, free):
     head = w.head[c]
     head.why = why
@@ -388,7 +388,7 @@ def refuse(w, c, why, node, resource, wants, free):
     return why
 
 
-@compiled
+@inner
 def check_node(w, c, job, shape, node, devices):
     """OK if one instance fits on the node now (on these devices, 0 = any), else why not."""
     if node < 0 or node >= w.head[c].nodes:
@@ -421,7 +421,7 @@ def check_node(w, c, job, shape, node, devices):
     return OK
 
 
-@compiled
+@inner
 def book_entries(w, c, job, shape, at, count):
     """Check and w entries at .. at + count of the scratch; on a refusal nothing stays booked."""
     for i in range(at, at + count):
@@ -482,7 +482,7 @@ def start(w, c, job, shape, at, count):
     return OK
 
 
-@compiled
+@inner
 def begin_run(w, c, job, shape, at, count):
     """One run of entries that start and end together; neighbouring entries on a node share a piece."""
     head = w.head[c]
@@ -528,7 +528,7 @@ def begin_run(w, c, job, shape, at, count):
             piece = w.pieces[c, piece].next
 
 
-@compiled
+@inner
 def unlink_run(w, c, run):
     """Free a run's slot and its places; its job keeps the rest of its runs."""
     head = w.head[c]
@@ -555,7 +555,7 @@ def unlink_run(w, c, run):
     head.free_runs += 1
 
 
-@compiled
+@inner
 def finish_run(w, c, run):
     """A run reached its end: by its work, or by its requested time where that kills."""
     rec = w.runs[c, run]
@@ -575,7 +575,7 @@ def finish_run(w, c, run):
         end_job(w, c, job, FINISHED, PLAIN)
 
 
-@compiled
+@inner
 def kill_run(w, c, run):
     """End a run before its work is done: keep what checkpoints saved, count the rest as lost."""
     settle_run(w, c, run)
@@ -601,7 +601,7 @@ def kill_run(w, c, run):
     state.left += count
 
 
-@compiled
+@inner
 def kill_all(w, c, job):
     """Stop every run of a job; it is left neither queued nor running."""
     state = w.state[c, job]
@@ -613,7 +613,7 @@ def kill_all(w, c, job):
         kill_run(w, c, state.run)
 
 
-@compiled
+@inner
 def end_job(w, c, job, status, reason):
     """The one place where a job's life ends. Children are released, or fail with it."""
     head = w.head[c]
@@ -649,15 +649,17 @@ def end_job(w, c, job, status, reason):
             orphan(w, c, child)
 
 
-@compiled
+@inner
 def orphan(w, c, job):
-    """Fail a job whose parent did not finish, and all that wait for it, without recursion."""
-    pending = [job]
-    while len(pending) > 0:
-        job = pending.pop()
+    """Fail a job whose parent did not finish, and all that wait for it.
+
+    The rows to visit are chained through `run`, which a job that never started does not use.
+    """
+    w.state[c, job].run = -1
+    while job >= 0:
         state = w.state[c, job]
-        if state.status >= FINISHED:
-            continue
+        following = state.run
+        state.run = -1
         state.status = FAILED
         state.end_s = w.head[c].now_s
         if w.truth[c, job].service == 0:
@@ -665,10 +667,15 @@ def orphan(w, c, job):
         w.totals[c].failed += 1
         note(w, c, E_FAILED, job, -1, 0, 0, -1, PARENT)
         for i in range(w.child_ptr[c, job], w.child_ptr[c, job + 1]):
-            pending.append(w.child_idx[c, i])
+            child = w.child_idx[c, i]
+            if w.state[c, child].status < QUEUED and w.state[c, child].tries == 0:
+                w.state[c, child].tries = 1  # visited: a child of two failed parents is chained once
+                w.state[c, child].run = following
+                following = child
+        job = following
 
 
-@compiled
+@inner
 def fail_job(w, c, job, reason):
     kill_all(w, c, job)
     w.state[c, job].status = BLOCKED
@@ -751,7 +758,7 @@ def relocate(w, c, job, shape, at, count, reason):
     return OK
 
 
-@compiled
+@inner
 def give_back(w, c, run, sign):
     piece = w.runs[c, run].piece
     job, shape = w.runs[c, run].job, w.runs[c, run].shape
@@ -761,7 +768,7 @@ def give_back(w, c, run, sign):
         piece = rec.next
 
 
-@compiled
+@inner
 def node_down(w, c, node):
     """A node fails: every run with a piece on it is lost, its job retried or failed."""
     state = w.node_state[c, node]
@@ -788,7 +795,7 @@ def node_down(w, c, node):
     change_load(w, c, node, 0.0, 0.0)
 
 
-@compiled
+@inner
 def node_up(w, c, node):
     state = w.node_state[c, node]
     if state.up == 1:
@@ -800,7 +807,7 @@ def node_up(w, c, node):
     note(w, c, E_STARTED, -1, node, 0, 0, -1, NODE_UP)
 
 
-@compiled
+@inner
 def cancel(w, c, job):
     """The user withdraws a job, wherever it is in its life."""
     status = w.state[c, job].status
@@ -812,7 +819,7 @@ def cancel(w, c, job):
     end_job(w, c, job, CANCELLED, CANCEL)
 
 
-@compiled
+@inner
 def change_use(w, c):
     """Services use more or less from now on: settle what they added and add it anew."""
     head = w.head[c]
@@ -837,7 +844,7 @@ def change_use(w, c):
             piece = rec.next
 
 
-@compiled
+@inner
 def next_time(w, c):
     """When something happens next, or inf. Changes of use alone never keep a simulation going."""
     head = w.head[c]
@@ -898,7 +905,7 @@ def advance(w, c):
     return True
 
 
-@compiled
+@inner
 def submit(w, c, job):
     state = w.state[c, job]
     w.totals[c].submitted += 1

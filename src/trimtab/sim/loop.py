@@ -4,11 +4,12 @@ import numpy as np
 
 from trimtab.rules import bits
 from trimtab.rules.order import FIRST_DYNAMIC, static_key
-from trimtab.rules.plan import line_up, plan
-from trimtab.rules.world import compiled
+from trimtab.rules.plan import line_up, plan, plan_conservative
+from trimtab.rules.sort import sort_turn
+from trimtab.rules.world import compiled, inner
 from trimtab.sim.kernel import advance, start, stop
 
-DONE, GROW = 0, 1
+DONE, GROW, MORE = 0, 1, 2
 
 
 @compiled
@@ -23,7 +24,7 @@ def queue_of(w, c):
     return count
 
 
-@compiled
+@inner
 def plan_pass(w, c, order, backfill, place, seed):
     """Plan on the queue as it is: in its static order, or lined up anew where the order moves with time."""
     now_s = w.head[c].now_s
@@ -34,7 +35,7 @@ def plan_pass(w, c, order, backfill, place, seed):
     plan(order, backfill, place, seed, w, c, now_s, w.turn, w.turn_words, w.turn_heads)
 
 
-@compiled
+@inner
 def apply_plan(w, c):
     """Carry out what the scratch decided. True when a stop put jobs back in the queue."""
     stops = w.head[c].stops
@@ -54,7 +55,7 @@ def apply_plan(w, c):
     return stops > 0
 
 
-@compiled
+@inner
 def has_room(w, c):
     """Whether the pools can take what was planned, and the log whatever the next instant brings."""
     starts = w.head[c].starts
@@ -72,7 +73,7 @@ def log_needs(w, c):
 
 @compiled
 def run_rule(w, c, order, backfill, place, seed, limit):
-    """Run at most `limit` instants. DONE, GROW (make room and call again), or 2 = more to do.
+    """Run at most `limit` instants: DONE, GROW (make room and call again), or MORE to do.
 
     The pass of the present instant is planned first, so that a call after GROW takes up where it stopped.
     """
@@ -85,26 +86,32 @@ def run_rule(w, c, order, backfill, place, seed, limit):
             again = apply_plan(w, c)
         if not advance(w, c):
             return DONE
-    return 2
+    return MORE
 
 
 @compiled
-def static_keys(w, c, order, out):
-    """Key of every job under an order that does not move with time."""
-    for job in range(w.head[c].jobs):
-        out[job] = static_key(order, w, c, job)
+def run_conservative(w, c, order, place, seed, limit):
+    """The same with conservative backfilling."""
+    for _ in range(limit):
+        line_up(order, w, c, w.head[c].now_s, queue_of(w, c))
+        plan_conservative(place, seed, w, c, w.head[c].now_s, w.turn, w.turn_words, w.turn_heads)
+        if not has_room(w, c):
+            return GROW
+        apply_plan(w, c)
+        if not advance(w, c):
+            return DONE
+    return MORE
 
 
 @compiled
 def set_rank(w, c, order):
-    """Index the queue by this order; ties by row."""
+    """Index the queue by this order; ties by row. Orders that move with time are lined up at each pass."""
     jobs = w.jobs.shape[1]
-    keys = np.full(jobs, np.inf)
-    if order < FIRST_DYNAMIC:
-        static_keys(w, c, order, keys)
-        turn = np.argsort(keys, kind="mergesort")
-    else:
-        turn = np.arange(jobs)
+    keys = np.empty(jobs)
+    for job in range(jobs):
+        keys[job] = static_key(order, w, c, job) if order < FIRST_DYNAMIC and job < w.head[c].jobs else np.inf
+    turn = np.empty(jobs, np.int64)
+    sort_turn(keys, turn, jobs)
     for rank in range(jobs):
         w.line[c, rank] = turn[rank]
         w.rank[c, turn[rank]] = rank
