@@ -92,12 +92,13 @@ STATE = np.dtype(
         ("queued_s", "f8"),  # when it last became runnable
         ("waited_s", "f8"),  # seconds runnable and not running, so far
         ("kept_s", "f8"),  # work that checkpoints kept from earlier runs
-        ("attained_s", "f8"),  # run seconds of runs that have ended
+        ("attained_s", "f8"),  # instance-seconds of runs that have ended
         ("status", "i8"),  # a Status
         ("left", "i8"),  # instances not yet started
         ("active", "i8"),  # instances running
         ("parents", "i8"),  # unfinished jobs it waits for
         ("tries", "i8"),  # runs lost to failures
+        ("stops", "i8"),  # times it was preempted
         ("run", "i8"),  # the first of its runs, -1 = none
     ]
 )
@@ -124,6 +125,8 @@ TOTALS = np.dtype(
         ("busy_s", "f8"),  # integral of the summed node load
         ("idle_s", "f8"),  # integral of idle nodes while jobs wait
         ("imbalance_s", "f8"),  # integral of the standard deviation of node load
+        ("contended_s", "f8"),  # time during which jobs wait
+        ("held_s", "f8"),  # integral, while jobs wait, of the allocated share of the cluster
         ("energy_j", "f8"),
         ("work_s", "f8"),  # instance-seconds of work done and kept
         ("lost_s", "f8"),  # instance-seconds of work thrown away
@@ -291,8 +294,14 @@ class Workload:
             counts = np.bincount(owner[keep] - start, minlength=stop - start)
             ptr = np.concatenate(([0], np.cumsum(counts)))
             idx = idx[keep] - start
+        def cut(value: Any) -> Any:
+            if isinstance(value, dict):
+                return {name: cut(part) for name, part in value.items()}
+            return value[rows] if isinstance(value, np.ndarray) and len(value) == len(self) else value
+
         return replace(
             self,
+            meta=cut(self.meta),
             jobs=self.jobs[rows],
             truth=self.truth[rows],
             demand=self.demand[rows],

@@ -53,6 +53,7 @@ class RulePolicy:
             state=snapshot.state[None],
             nodes=snapshot.nodes[None],
             capacity=snapshot.capacity[None],
+            capacity_sum=snapshot.capacity.sum(0)[None],
             free=snapshot.free[None].copy(),
             gpu_free=snapshot.gpu_free[None].copy(),
             gpu_mem=snapshot.gpu_mem_free[None].copy(),

@@ -51,11 +51,11 @@ def static_key(order, w, c, job):
 
 @inner
 def attained(w, c, job, now_s):
-    """Run seconds so far, those of present runs included."""
+    """Instance-seconds so far, those of present runs included."""
     total = w.state[c, job].attained_s
     run = w.state[c, job].run
     while run >= 0:
-        total += now_s - w.runs[c, run].start_s
+        total += (now_s - w.runs[c, run].start_s) * w.runs[c, run].instances
         run = w.runs[c, run].sibling
     return total
 
@@ -76,7 +76,7 @@ def dynamic_key(order, w, c, job, now_s):
             left = min(left, w.runs[c, run].expected_end_s - now_s)
         return max(left, 0.0)
     if order == LAS:
-        service = attained(w, c, job, now_s) * size(w, c, job)
+        service = attained(w, c, job, now_s) * size(w, c, job) / rec.instances
         level = 0.0
         for limit in LAS_LIMITS:
             if service >= limit:
@@ -103,8 +103,5 @@ def add_share(w, c, job, instances):
     tenant = w.jobs[c, job].tenant
     for r in range(w.held.shape[2]):
         w.held[c, tenant, r] += instances * w.demand[c, job, r]
-        total = 0.0
-        for node in range(w.capacity.shape[1]):
-            total += w.capacity[c, node, r]
-        if total > 0.0:
-            w.share[c, tenant] = max(w.share[c, tenant], w.held[c, tenant, r] / total)
+        if w.capacity_sum[c, r] > 0.0:
+            w.share[c, tenant] = max(w.share[c, tenant], w.held[c, tenant, r] / w.capacity_sum[c, r])

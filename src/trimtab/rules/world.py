@@ -8,6 +8,7 @@ The first axis of every array but the shared tables is the cluster, so that one 
 simulation, live use (a world made from a snapshot) and thousands of clusters at once.
 """
 
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ HEAD = np.dtype(
         ("load_sum", "f8"),
         ("load_square", "f8"),
         ("power_w", "f8"),
+        ("held", "f8"),  # allocated share of the cluster, mean over resources
         ("jobs", "i8"),  # real rows: what is behind them is padding
         ("nodes", "i8"),
         ("submitted", "i8"),  # rows before this one have been
@@ -104,6 +106,7 @@ FIELDS: dict[str, tuple[np.dtype[Any], int]] = {
     "state": (STATE, 2),  # (C, J)
     "nodes": (NODE, 2),  # (C, N)
     "capacity": (F8, 3),  # (C, N, R)
+    "capacity_sum": (F8, 2),  # (C, R) of all nodes
     "free": (F8, 3),  # (C, N, R)
     "gpu_free": (F8, 3),  # (C, N, D)
     "gpu_mem": (F8, 3),  # (C, N, D) free memory of each device
@@ -246,14 +249,14 @@ def _getattr(context, builder, typ, value, attr):
     return array._getvalue()
 
 
-def _sources() -> str:
-    """A stamp of every source that may hold compiled code, so that an edited callee recompiles its callers."""
+@cache
+def stamp(package: str) -> str:
+    """A hash of the compiled sources a package may call, so that an edited callee recompiles its callers."""
     root = Path(__file__).parents[1]
-    files = sorted([*root.glob("*.py"), *root.glob("*/*.py")])
-    return sha256("".join(f"{f.name} {f.stat().st_mtime_ns} {f.stat().st_size};" for f in files).encode()).hexdigest()
-
-
-STAMP = _sources()
+    below = {"envs": ("rules", "sim", "codecs", "envs")}.get(package, ("rules", package))
+    files = [root / "core.py", *(f for folder in below for f in sorted((root / folder).glob("*.py")))]
+    sources = (f.read_bytes() for f in files)
+    return sha256(b"".join(text for text in sources if b"rules.world" in text or b"JOB" in text)).hexdigest()
 
 
 def compiled(function: Any = None, **options: Any) -> Any:
@@ -261,7 +264,8 @@ def compiled(function: Any = None, **options: Any) -> Any:
     if function is None:
         return lambda f: compiled(f, **options)
     made = njit(cache=True, error_model="numpy", nogil=True, **options)(function)
-    made._cache._cache_file._source_stamp = STAMP  # numba looks at the function's own file only
+    # numba looks at the function's own file only
+    made._cache._cache_file._source_stamp = stamp(Path(function.__code__.co_filename).parent.name)
     template = made.get_call_template
     # f(w, 0) and f(w, 1) are one function: without this each literal would compile a copy of its own
     made.get_call_template = lambda args, kws: template(

@@ -39,6 +39,8 @@ class SimBackend:
         cluster: Cluster,
         profile: Profile | None = None,
         models: Models | None = None,
+        *,
+        keep_log: bool = False,
     ) -> None:
         workload, cluster = fitted(workload, cluster)
         check_hostable(workload, cluster)
@@ -47,7 +49,7 @@ class SimBackend:
         self.profile = profile or uniform_profile(len(workload.kinds), len(cluster.kinds))
         self.world = make_world([workload], [cluster], self.profile, self.models, log=1)
         kernel.reset(self.world, 0)
-        self._reported = 0
+        self._kept: list[Array] | None = [] if keep_log else None
         self._shown = 0
         self._jobs = np.zeros_like(workload.jobs)
         self._demand = np.zeros_like(workload.demand)
@@ -165,7 +167,13 @@ class SimBackend:
         head = self.world.head[0]
         rows = self.world.log[0, : int(head["log"])]
         head["log"] = 0
+        if self._kept is not None:
+            self._kept.append(np.array(rows))
         return events_of(rows)
+
+    def kept_log(self) -> Array | None:
+        """Every log row that was reported, where the backend was asked to keep them."""
+        return None if self._kept is None else np.concatenate([self.world.log[0, :0], *self._kept])
 
     def _event(self, what: What, job: int, nodes: tuple[int, ...] = (), shape: int = 0, reason: str = "") -> Event:
         return Event(float(self.world.head[0]["now_s"]), what, job, nodes, shape, reason)

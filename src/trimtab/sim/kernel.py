@@ -72,7 +72,7 @@ def reset(w, c):
     head.now_s = 0.0
     head.alarm_s = np.inf
     head.pattern_s = w.conf[0].pattern_step_s if w.patterns.shape[0] > 0 else np.inf
-    head.load_sum = head.load_square = head.power_w = 0.0
+    head.load_sum = head.load_square = head.power_w = head.held = 0.0
     head.submitted = head.outage = head.cancel = head.waiting = head.active = head.services = 0
     head.heap = head.log = 0
     head.batch_left = 0
@@ -82,7 +82,7 @@ def reset(w, c):
         state.start_s = state.end_s = np.nan
         state.queued_s = state.waited_s = state.kept_s = state.attained_s = 0.0
         state.left = w.jobs[c, job].instances
-        state.active = state.tries = state.parents = 0
+        state.active = state.tries = state.stops = state.parents = 0
         state.run = -1
         state.status = FUTURE if job < jobs else CANCELLED
         if job < jobs and w.truth[c, job].service == 0:
@@ -130,7 +130,7 @@ def reset_node(w, c, node, up):
 def clear_totals(w, c):
     total = w.totals[c]
     total.time_s = total.waiting_s = total.system_s = total.busy_s = total.idle_s = 0.0
-    total.imbalance_s = total.energy_j = total.work_s = total.lost_s = total.quality = 0.0
+    total.contended_s = total.held_s = total.imbalance_s = total.energy_j = total.work_s = total.lost_s = total.quality = 0.0
     total.submitted = total.started = total.finished = total.stopped = 0
     total.failed = total.rejected = total.refused = total.late = 0
 
@@ -149,6 +149,8 @@ def tick(w, c, time_s):
         total.energy_j += head.power_w * dt
         if head.waiting > 0:
             total.idle_s += head.idle * dt
+            total.contended_s += dt
+            total.held_s += head.held * dt
         nodes = head.nodes
         if nodes > 1:
             mean = head.load_sum / nodes
@@ -513,6 +515,7 @@ def begin_run(w, c, job, shape, at, count):
         slowest = min(slowest, w.rate[w.jobs[c, job].kind, w.nodes[c, node].kind, shape])
         note(w, c, E_STARTED, job, node, stop - i, shape, run, PLAIN)
         i = stop
+    hold_share(w, c, job, shape, count)
     rec.rate = speed(w, c, run)
     # what the request promises: known speeds and links, but not what neighbours will do
     promised = rec.rate if w.conf[0].interference == 0 else slowest
@@ -526,6 +529,20 @@ def begin_run(w, c, job, shape, at, count):
         while piece >= 0:
             retune(w, c, w.pieces[c, piece].node, run)
             piece = w.pieces[c, piece].next
+
+
+@inner
+def hold_share(w, c, job, shape, instances):
+    """Count what a run holds of the whole cluster, as a mean over its resources."""
+    share = 0.0
+    resources = w.demand.shape[2]
+    for r in range(resources):
+        if w.capacity_sum[c, r] > 0.0:
+            share += w.demand[c, job, r] * w.scale[shape] / w.capacity_sum[c, r]
+    head = w.head[c]
+    head.held += instances * share / resources
+    if head.heap == 0 and instances < 0:
+        head.held = 0.0  # no residue of rounding on an empty cluster
 
 
 @inner
@@ -546,7 +563,8 @@ def unlink_run(w, c, run):
             other = w.runs[c, other].sibling
         w.runs[c, other].sibling = rec.sibling
     state.active -= rec.instances
-    state.attained_s += head.now_s - rec.start_s
+    state.attained_s += (head.now_s - rec.start_s) * rec.instances
+    hold_share(w, c, job, rec.shape, -rec.instances)
     if w.truth[c, job].service == 1:
         head.services -= 1
     rec.job = -1
@@ -691,6 +709,7 @@ def stop(w, c, job):
         return refuse(w, c, NOT_RUNNING, -1, -1, 0.0, 0.0)
     kill_all(w, c, job)
     enqueue(w, c, job)
+    w.state[c, job].stops += 1
     w.totals[c].stopped += 1
     note(w, c, E_STOPPED, job, -1, 0, 0, -1, PREEMPTED)
     return OK
@@ -732,7 +751,9 @@ def relocate(w, c, job, shape, at, count, reason):
     settle_run(w, c, run)
     drop_pieces(w, c, run)
     rec = w.runs[c, run]
+    hold_share(w, c, job, rec.shape, -rec.instances)
     rec.shape = shape
+    hold_share(w, c, job, shape, rec.instances)
     rec.resume_s = max(rec.resume_s, head.now_s + w.conf[0].move_s)
     i = at
     while i < at + count:

@@ -150,6 +150,7 @@ def make_world(
         state=np.zeros((count, jobs), STATE),
         nodes=np.zeros((count, nodes), NODE),
         capacity=np.zeros(amounts),
+        capacity_sum=np.zeros((count, resources)),
         free=np.zeros(amounts),
         gpu_free=np.zeros(shares),
         gpu_mem=np.zeros(shares),
@@ -210,6 +211,7 @@ def _lay(world: World, c: int, workload: Workload, cluster: Cluster, cancels: Ar
     world.truth[c, :rows] = workload.truth
     world.nodes[c, : len(cluster)] = cluster.nodes
     world.capacity[c, : len(cluster)] = cluster.capacity
+    world.capacity_sum[c] = cluster.capacity.sum(0)
     if workload.after_ptr is not None and workload.after_idx is not None:
         owner = np.repeat(np.arange(rows), np.diff(workload.after_ptr))
         order = np.argsort(workload.after_idx, kind="stable")

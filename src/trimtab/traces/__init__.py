@@ -14,7 +14,9 @@ PACKED = (".gz", ".xz", ".bz2")
 READERS = {  # kind of file: module and function(path, *, lenient)
     "swf": ("trimtab.traces.swf", "read_swf"),
     "parquet": ("trimtab.traces.parquet", "load"),
+    "openb": ("trimtab.traces.openb", "read_workload"),
 }
+OPENB_HEADER = "name,cpu_milli,memory_mib,num_gpu"
 SNIFFED_BYTES = 65536
 
 
@@ -26,10 +28,9 @@ def read(path: str | Path, *, lenient: bool = False) -> Workload:
     path = Path(path)
     kind = file_kind(path)
     if kind not in READERS:
-        known = ", ".join(f".{name}" for name in READERS)
         raise TraceError(
-            f"{path}: the kind of trace is unknown ({kind}); give a file whose name ends in one of "
-            f"{known} (SWF also packed: {' '.join(PACKED)})"
+            f"{path}: the kind of trace is unknown ({kind}); give an SWF log (.swf, also packed: "
+            f"{' '.join(PACKED)}), a .parquet workload or an openb pod list"
         )
     module, function = READERS[kind]
     return getattr(import_module(module), function)(path, lenient=lenient)
@@ -47,6 +48,8 @@ def file_kind(path: str | Path) -> str:
     if data.startswith(b"PAR1"):
         return "parquet"
     lines = [line for line in data.decode("latin-1").splitlines() if line.strip()]
+    if lines and lines[0].startswith(OPENB_HEADER):
+        return "openb"
     rows = [line for line in lines if not line.lstrip().startswith(";")]
     if lines and (not rows or len(rows[0].split()) >= WIDTH):
         return "swf"

@@ -14,9 +14,13 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
+from trimtab.core import Cluster, Workload, cluster, workload
 from trimtab.errors import TraceError
 
 GPU_MILLI = 1000
+RESOURCES = ("cpu", "mem_gb", "gpu")
+# GPU models of the trace as node kinds; nodes without GPUs are kind 0
+KINDS = ("cpu", "A10", "G1", "G2", "G3", "P100", "T4", "V100M16", "V100M32")
 POD_PREFIX = "openb-pod-"
 TUNED = re.compile(r"-tuned-\d+$")  # a copy that brings the list up to a load
 DAMAGED = (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError, csv.Error)
@@ -69,6 +73,72 @@ def read_pods(path: str | Path) -> dict[str, np.ndarray]:
         )
     table.setdefault("gpu_spec", np.full(len(lines), ""))
     return table
+
+
+def read_workload(path: str | Path, *, lenient: bool = False) -> Workload:
+    """The pods of a list as jobs that arrive and leave as they did; those never deleted run to the end.
+
+    `lenient` drops pods that end before they begin and counts them; the columns are checked either way.
+    """
+    pods = read_pods(path)
+    if "creation_time" not in pods:
+        raise TraceError(
+            f"{path}: has no creation_time, so the pods cannot be replayed in time; "
+            f"pack them in a given order instead (compare fgd ... --order ORDER.json)"
+        )
+    begin_s = pods["creation_time"]
+    run_s = pods["deletion_time"] - np.fmax(pods["scheduled_time"], begin_s)
+    run_s = np.where(np.isnan(run_s), pods["deletion_time"] - begin_s, run_s)
+    bad = ~(run_s > 0)
+    if bad.any() and not lenient:
+        row = int(np.flatnonzero(bad)[0])
+        raise TraceError(
+            f"{path}: pod {pods['name'][row]}: deletion_time={pods['deletion_time'][row]:g} is not after "
+            f"creation_time={begin_s[row]:g}; drop the row or read with --lenient ({int(bad.sum())} such rows)"
+        )
+    rows = np.flatnonzero(~bad)
+    rows = rows[np.argsort(begin_s[rows], kind="stable")]
+    gpus = pods["num_gpu"][rows]
+    share = np.where(gpus == 1, pods["gpu_milli"][rows] / GPU_MILLI, 1.0)
+    return workload(
+        begin_s[rows],
+        run_s[rows],
+        np.stack((pods["cpu_milli"][rows] / 1000, pods["memory_mib"][rows] / 1024, gpus * share), 1),
+        resources=RESOURCES,
+        gpus=gpus,
+        gpu_share=share,
+        node_kinds=[_accepted(spec) for spec in pods["gpu_spec"][rows]],
+        job_id=pods["name"][rows],
+        source=str(path),
+        meta={"dropped": {"not after its creation": int(bad.sum())}} if bad.any() else {},
+    )
+
+
+def read_cluster(path: str | Path) -> Cluster:
+    """The nodes of a list as a cluster; a GPU model is a node kind."""
+    nodes = read_nodes(path)
+    kind = [_model(path, name) if name else 0 for name in nodes["model"]]
+    return cluster(
+        np.stack((nodes["cpu_milli"] / 1000, nodes["memory_mib"] / 1024, nodes["gpu"]), 1),
+        resources=RESOURCES,
+        kind=kind,
+        kinds=KINDS,
+        names=nodes["sn"],
+        source=str(path),
+    )
+
+
+def _model(where: object, name: str) -> int:
+    if name not in KINDS:
+        raise TraceError(f"{where}: model={name} is unknown; known models: {', '.join(KINDS[1:])}")
+    return KINDS.index(name)
+
+
+def _accepted(spec: str) -> int:
+    """Bit mask of the node kinds a gpu_spec such as `V100M16|V100M32` allows; empty allows all."""
+    if not spec:
+        return (1 << 64) - 1
+    return sum(1 << _model("gpu_spec", name) for name in set(spec.split("|")))
 
 
 def read_order(path: str | Path, entry: str | None = None) -> Order:

@@ -388,6 +388,8 @@ def _workload(
             "header": header,
             "swf": columns,
             "procs": procs,
+            # RLScheduler fills a missing request before it mends the run time, so -1 may stay
+            "request_logged_s": np.where(request_s < 0, run_s, request_s),
             "max_procs": machine.procs,
             "max_nodes": machine.nodes,
             "machine": machine.told,

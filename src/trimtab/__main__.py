@@ -1,0 +1,3 @@
+from trimtab.cli import main
+
+main()

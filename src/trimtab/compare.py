@@ -1,0 +1,243 @@
+"""Several policies on one scene, seed by seed: the engine that `trimtab compare` and reports stand on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trimtab.core import STATE, TOTALS, Array, Cluster, Status, workload
+from trimtab.errors import TraceError, UnknownName
+from trimtab.metrics import Result, measure
+from trimtab.policies import named
+from trimtab.policies.rule import RulePolicy
+from trimtab.rules.names import unknown
+from trimtab.run import run
+from trimtab.sim import packing, rlscheduler
+from trimtab.sim.backend import SimBackend
+from trimtab.sim.whole import ended_state, is_pool, pool_totals, simulate, simulate_pool
+from trimtab.sim.world import Models, outages
+from trimtab.traces import openb
+from trimtab.traces.scene import DEFAULT, Scene, open_scene
+
+PACKERS = {
+    "random": packing.RANDOM,
+    "dotprod": packing.DOT_PRODUCT,
+    "clustering": packing.GPU_CLUSTERING,
+    "packing": packing.GPU_PACKING,
+    "bestfit": packing.BEST_FIT,
+    "fgd": packing.FGD,
+}
+Told = Callable[[str, int, int], None]  # policy, jobs ended, jobs in all
+
+
+@dataclass(frozen=True)
+class Question:
+    """What to compare on what. The defaults are the demonstration."""
+
+    policies: Sequence[str]
+    trace: str = DEFAULT
+    cluster: str | None = None
+    seeds: int = 1
+    first_seed: int = 0
+    start: int = 0
+    jobs: int | None = None
+    semantics: str = "easy"
+    estimate: str = "requested"
+    order: str | None = None  # file with an order of arrival: pack instead of replaying time
+    lenient: bool = False
+    startup_s: float = 0.0  # before a run makes progress
+    mtbf_s: float | None = None  # mean time between failures of a node; None = nothing fails
+    mttr_s: float = 3600.0
+    log: bool = False  # keep every event, for reports
+
+
+def answers(question: Question, told: Told | None = None) -> Iterator[Result]:
+    """One result a (seed, policy), as soon as each is finished."""
+    check_names(question)
+    if question.order is not None or all(name in PACKERS for name in question.policies):
+        yield from packed(question)
+        return
+    for seed in range(question.first_seed, question.first_seed + question.seeds):
+        scene = open_scene(
+            question.trace,
+            question.cluster,
+            seed=seed,
+            start=question.start,
+            jobs=question.jobs,
+            estimate=question.estimate,
+            lenient=question.lenient,
+        )
+        for name in question.policies:
+            if question.semantics == "rlscheduler":
+                yield by_rlscheduler(scene, name, seed, question.estimate)
+            else:
+                yield by_engine(scene, name, seed, question, told)
+
+
+def check_names(question: Question) -> None:
+    """Raise before anything runs: an unknown name, or names that do not go together."""
+    if question.seeds < 1:
+        raise TraceError(f"--seeds {question.seeds} leaves nothing to run; give 1 or more")
+    if question.semantics == "rlscheduler":
+        for name in question.policies:
+            rlscheduler_rule(name)
+        return
+    if question.semantics != "easy":
+        raise UnknownName(unknown("semantics", question.semantics, question.semantics, ["easy", "rlscheduler"]))
+    packers = [name for name in question.policies if name in PACKERS]
+    if question.order is not None or packers:
+        for name in question.policies:
+            if name not in PACKERS:
+                raise UnknownName(unknown("packing policy", name, name, PACKERS))
+        return
+    for name in question.policies:
+        named(name)
+
+
+def by_engine(scene: Scene, name: str, seed: int, question: Question, told: Told | None) -> Result:
+    """A rule runs compiled, anything else through the loop; both on the same engine."""
+    work, cluster, models = scene.workload, scene.cluster, models_of(question, scene, seed)
+    policy = named(name, seed)
+    jobs = len(work)
+
+    def progress(ended: int) -> None:
+        if told:
+            told(name, ended, jobs)
+
+    if isinstance(policy, RulePolicy):
+        if not question.log and is_pool(work, cluster, policy.rule, scene.profile, models):
+            whole = simulate_pool(work, cluster, policy.rule)
+        else:
+            whole = simulate(
+                work, cluster, name, profile=scene.profile, models=models, seed=seed,
+                log=question.log, progress=progress,
+            )  # fmt: skip
+        return Result(name, seed, work, cluster, whole.state, whole.totals, whole.log, whole.wall_s)
+    began_s = time.perf_counter()
+    backend = SimBackend(work, cluster, scene.profile, models, keep_log=question.log)
+    run(backend, policy, [lambda event, snapshot: progress(int(snapshot.totals["finished"]))])
+    state, totals = np.array(backend.world.state[0]), backend.world.totals[0:1].copy()[0]
+    wall_s = time.perf_counter() - began_s
+    return Result(name, seed, work, cluster, state, totals, backend.kept_log(), wall_s)
+
+
+def models_of(question: Question, scene: Scene, seed: int) -> Models:
+    """The engine's models for one seed; failures are drawn once and are the same for every policy."""
+    if question.mtbf_s is None:
+        return Models(startup_s=question.startup_s)
+    work = scene.workload
+    horizon_s = 2 * float(work.jobs["submit_s"][-1] + work.truth["work_s"].max())
+    rng = np.random.default_rng([seed, 1])
+    drawn = outages(scene.cluster, horizon_s, rng, mtbf_s=question.mtbf_s, mttr_s=question.mttr_s)
+    return Models(startup_s=question.startup_s, outages=drawn)
+
+
+def rlscheduler_rule(name: str) -> tuple[int, bool]:
+    """(policy code, backfill) of a name under RLScheduler's semantics."""
+    base, *parts = name.split("+")
+    if base not in rlscheduler.POLICIES:
+        raise UnknownName(unknown("policy under rlscheduler semantics", name, base, rlscheduler.POLICIES))
+    for part in parts:
+        if part not in ("easy", "none"):
+            raise UnknownName(unknown("backfill under rlscheduler semantics", name, part, ["easy", "none"]))
+    return rlscheduler.POLICIES[base], "easy" in parts
+
+
+def by_rlscheduler(scene: Scene, name: str, seed: int, estimate: str) -> Result:
+    """RLScheduler's own semantics: one job picked at a time, which blocks until it fits."""
+    work, cluster = scene.workload, scene.cluster
+    code, backfill = rlscheduler_rule(name)
+    if len(cluster) != 1 or len(cluster.resources) != 1:
+        raise TraceError(
+            f"{scene.name}: rlscheduler semantics know one pool of processors, not {len(cluster)} nodes "
+            f"with {', '.join(cluster.resources)}; use an SWF log or --semantics easy"
+        )
+    width = (work.demand[:, 0] * work.jobs["instances"]).astype(np.int64)
+    request_s = work.jobs["request_s"]
+    if estimate == "requested":
+        request_s = work.meta.get("request_logged_s", request_s)
+    began_s = time.perf_counter()
+    start_s, order = rlscheduler.schedule(
+        work.jobs["submit_s"],
+        work.truth["work_s"],
+        request_s,
+        work.meta.get("procs", width),
+        int(cluster.capacity[0, 0]),
+        code,
+        backfill,
+        width,
+    )
+    wall_s = time.perf_counter() - began_s
+    state = ended_state(work, start_s, start_s + work.truth["work_s"])
+    totals = pool_totals(work, state, int(cluster.capacity[0, 0]))
+    return Result(name, seed, work, cluster, state, totals, None, wall_s, "rlscheduler", order)
+
+
+def packed(question: Question) -> Iterator[Result]:
+    """Fill an openb cluster pod by pod, in a given order or as listed; pods never leave."""
+    if question.cluster is None:
+        raise TraceError(f"{question.trace}: packing needs the nodes: give --cluster NODES.csv")
+    nodes, pods = openb.read_nodes(question.cluster), openb.read_pods(question.trace)
+    table, shapes = packing.columns(nodes, pods)
+    arrival, prefix = np.arange(len(pods["name"])), None
+    if question.order is not None:
+        given = openb.read_order(question.order)
+        arrival, prefix = openb.order_rows(given, pods["name"]), given.node_prefix
+    arrival = arrival[question.start :][: question.jobs]
+    rows = packing.by_prefix(nodes["sn"], nodes["gpu"], prefix)
+    cluster = openb.read_cluster(question.cluster)
+    for seed in range(question.first_seed, question.first_seed + question.seeds):
+        for name in question.policies:
+            began_s = time.perf_counter()
+            rng = np.random.default_rng(seed)
+            done = packing.pack(table, shapes, arrival, PACKERS[name], rows, rng)
+            wall_s = time.perf_counter() - began_s
+            yield packing_result(name, seed, pods, arrival, done, cluster, question, wall_s)
+
+
+def packing_result(
+    name: str, seed: int, pods: dict[str, Array], arrival: Array, done: packing.Packing,
+    cluster: Cluster, question: Question, wall_s: float,
+) -> Result:  # fmt: skip
+    """A packing as a result: arrival i happens at second i, and what is placed stays to the end."""
+    count = len(arrival)
+    gpus = pods["num_gpu"][arrival]
+    share = np.where(gpus == 1, pods["gpu_milli"][arrival] / 1000, 1.0)
+    demand = np.stack((pods["cpu_milli"][arrival] / 1000, pods["memory_mib"][arrival] / 1024, gpus * share), 1)
+    submit_s = np.arange(count, dtype=np.float64)
+    work = workload(
+        submit_s, count - submit_s, demand, resources=openb.RESOURCES, gpus=gpus, gpu_share=share,
+        source=str(question.trace), meta={"packing": done, "order": question.order or "as listed"},
+    )  # fmt: skip
+    state = np.zeros(count, STATE)
+    placed = done.node >= 0
+    state["status"] = np.where(placed, Status.FINISHED, Status.REJECTED)
+    state["start_s"] = np.where(placed, submit_s, np.nan)
+    state["end_s"] = np.where(placed, float(count), submit_s)
+    state["attained_s"] = np.where(placed, count - submit_s, 0.0)
+    totals = np.zeros(1, TOTALS)
+    totals["finished"], totals["rejected"] = placed.sum(), (~placed).sum()
+    return Result(name, seed, work, cluster, state, totals[0], None, wall_s, "packing")
+
+
+def metrics_of(result: Result) -> dict[str, float]:
+    """The metrics of a result; a packing has its own few."""
+    if result.semantics != "packing":
+        return measure(result)
+    done: packing.Packing = result.workload.meta["packing"]
+    last = int(done.arrived_gpu_milli[-1]) if len(done.arrived_gpu_milli) else 0
+    return {
+        "gpu_allocation": done.gpu_allocation,
+        "gpu_fragmented": float(done.frag_gpu_milli[-1]) / max(done.capacity_gpu_milli, 1),
+        "gpu_arrived": last / max(done.capacity_gpu_milli, 1),
+        "placed": float((done.node >= 0).sum()),
+        "dropped": float((done.node < 0).sum()),
+    }
+
+
+def as_json(result: Result, trace: str) -> dict[str, Any]:
+    return {"policy": result.policy, "trace": trace, "seed": result.seed, "metrics": metrics_of(result)}

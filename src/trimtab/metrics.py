@@ -1,0 +1,153 @@
+"""What a run was worth: counters and per-job columns to a flat table of numbers, never NaN."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trimtab.core import Array, Cluster, Status, Workload
+
+BOUND_S = 10.0  # jobs shorter than this do not dominate the bounded slow-down
+SLACK = 10.0  # a job without a deadline is in time within this multiple of its request
+BLOCK = 8192  # rows added up at a time: fixed, so that a printed digit does not depend on the machine
+ABOUT = {
+    "jct_mean_s": "seconds from submit to end, finished jobs",
+    "wait_mean_s": "seconds from submit to first start",
+    "bsld_mean": "bounded slow-down: max(1, (wait + run) / max(run, 10 s))",
+    "makespan_s": "from the first submit to the last end",
+    "utilization": "allocated share of the GPUs (of the first resource where there are none) over the makespan",
+    "energy_j": "of all nodes, idle draw included",
+    "uti": "allocated share of all resources while jobs wait, less work that was thrown away",
+    "awt_s": "seconds runnable and not running, mean over jobs",
+    "ldi": "time-mean standard deviation of load between nodes",
+    "tsr": f"share of jobs finished in time, never evicted (no deadline: {SLACK:g} x request)",
+    "gpu_allocation": "share of the cluster's GPUs allocated: time-mean, or at the end of a packing",
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    """One policy on one workload: what happened to every job, and the running totals."""
+
+    policy: str
+    seed: int
+    workload: Workload
+    cluster: Cluster
+    state: Array  # (J,) STATE
+    totals: Array  # () TOTALS
+    log: Array | None = None  # (L,) log rows of the engine, where it was asked to keep them
+    decide_s: float = 0.0  # wall time of the run
+    semantics: str = "easy"
+    order: Array | None = None  # (J,) rows in order of start, where the semantics sum in it
+
+
+def bounded_slowdown(result: Result) -> Array:
+    """(J,) of the jobs that finished; a job's run time is from its last continuous stretch of work."""
+    state, jobs = result.state, result.workload.jobs
+    run_s = np.maximum(ran_s(result), 0.0)
+    total_s = state["end_s"] - jobs["submit_s"]
+    return np.maximum(1.0, total_s / np.maximum(run_s, BOUND_S))
+
+
+def ran_s(result: Result) -> Array:
+    """Wall seconds each job ran: its instance-seconds over its instances."""
+    return np.asarray(result.state["attained_s"] / result.workload.jobs["instances"])
+
+
+def mean_by_block(values: Array) -> float:
+    """Mean summed in blocks of fixed size, in order."""
+    blocks = (float(np.add.reduce(values[i : i + BLOCK])) for i in range(0, len(values), BLOCK))
+    return sum(blocks) / max(len(values), 1)
+
+
+def mean_in_order(values: Array, order: Array) -> float:
+    """Mean as RLScheduler takes it: each value over the number of jobs, summed in order of start."""
+    return float(np.cumsum(values[order] / len(values))[-1])
+
+
+def measure(result: Result) -> dict[str, float]:
+    """The metrics by name; times in seconds, ratios 0..1."""
+    state, jobs = result.state, result.workload.jobs
+    batch = result.workload.truth["service"] == 0
+    done = batch & (state["status"] == Status.FINISHED)
+    begun = batch & ~np.isnan(state["start_s"])
+    ended = ~np.isnan(state["end_s"]) & batch & begun
+    wait_s = (state["start_s"] - jobs["submit_s"])[begun]
+    jct_s = (state["end_s"] - jobs["submit_s"])[done]
+    slow = bounded_slowdown(result)[done]
+    first_s = float(jobs["submit_s"].min(initial=np.inf))
+    makespan_s = float(state["end_s"][ended].max(initial=first_s)) - first_s
+    gpu = allocation(result, makespan_s, "gpu")
+    found = {
+        "jct_mean_s": _mean(jct_s),
+        "jct_p50_s": _quantile(jct_s, 50),
+        "jct_p95_s": _quantile(jct_s, 95),
+        "jct_p99_s": _quantile(jct_s, 99),
+        "wait_mean_s": _mean(wait_s),
+        "wait_p95_s": _quantile(wait_s, 95),
+        "wait_max_s": float(wait_s.max(initial=0.0)),
+        "bsld_mean": mean_by_block(slow)
+        if result.order is None
+        else mean_in_order(slow, result.order),
+        "bsld_p95": _quantile(slow, 95),
+        "bsld_max": float(slow.max(initial=0.0)),
+        "makespan_s": makespan_s,
+        "utilization": utilization(result, makespan_s),
+        "energy_j": float(result.totals["energy_j"]),
+        **_papers(result, batch, done),
+        "gpu_allocation": gpu,
+        "finished": float(done.sum()),
+        "failed": float((batch & (state["status"] == Status.FAILED)).sum()),
+        "rejected": float((batch & (state["status"] == Status.REJECTED)).sum()),
+        "cancelled": float((batch & (state["status"] == Status.CANCELLED)).sum()),
+        "preemptions": float(state["stops"].sum()),
+        "late": float(result.totals["late"]),
+    }
+    return {name: value if np.isfinite(value) else 0.0 for name, value in found.items()}
+
+
+def _papers(result: Result, batch: Array, done: Array) -> dict[str, float]:
+    """UTI, AWT, LDI and TSR of the hierarchy paper, as docs/metrics.md defines them."""
+    state, jobs, totals = result.state, result.workload.jobs, result.totals
+    worked = float(totals["work_s"] + totals["lost_s"])
+    useful = float(totals["work_s"]) / worked if worked > 0 else 1.0
+    limit_s = np.where(
+        np.isfinite(jobs["deadline_s"]), jobs["deadline_s"], jobs["submit_s"] + SLACK * jobs["request_s"]
+    )
+    in_time = done & (state["end_s"] <= limit_s) & (state["tries"] == 0) & (state["stops"] == 0)
+    return {
+        "uti": useful * float(totals["held_s"]) / max(float(totals["contended_s"]), 1e-300),
+        "awt_s": _mean(state["waited_s"][batch]),
+        "ldi": float(totals["imbalance_s"]) / max(float(totals["time_s"]), 1e-300),
+        "tsr": float(in_time.sum()) / max(int(batch.sum()), 1),
+    }
+
+
+def allocation(result: Result, makespan_s: float, resource: str) -> float:
+    """Time-mean allocated share of one resource, 0 where the cluster has none."""
+    if resource not in result.cluster.resources or makespan_s <= 0:
+        return 0.0
+    r = result.cluster.resources.index(resource)
+    held = float(np.sum(result.state["attained_s"] * result.workload.demand[:, r]))
+    total = float(result.cluster.capacity[:, r].sum())
+    return held / (makespan_s * total) if total > 0 else 0.0
+
+
+def utilization(result: Result, makespan_s: float) -> float:
+    """Allocated share over the makespan; logs of processors count processors, not whole nodes."""
+    meta: dict[str, Any] = result.workload.meta
+    if "procs" in meta and makespan_s > 0:
+        used = float(np.sum(ran_s(result) * meta["procs"]))
+        return used / (makespan_s * float(meta["max_procs"]))
+    resources = result.cluster.resources
+    return allocation(result, makespan_s, "gpu" if "gpu" in resources else resources[0])
+
+
+def _mean(values: Array) -> float:
+    return float(np.mean(values)) if len(values) else 0.0
+
+
+def _quantile(values: Array, percent: float) -> float:
+    return float(np.percentile(values, percent)) if len(values) else 0.0

@@ -1,0 +1,202 @@
+"""Whole traces by a rule, compiled: the pool kernel where the case is simple, the engine for the rest."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from trimtab.core import STATE, TOTALS, Array, Cluster, Profile, Status, Workload
+from trimtab.errors import PolicyError, TraceError
+from trimtab.rules.names import BACKFILLS, ORDERS, Rule, parse
+from trimtab.rules.world import World
+from trimtab.sim import kernel, loop, pool
+from trimtab.sim.world import Models, check_hostable, fitted, grown, make_world
+
+FIRST_DYNAMIC = ORDERS["wfp3"]
+CHUNK = 20_000  # instants between two looks at the progress bar and at Ctrl-C
+
+
+class Whole(NamedTuple):
+    """What the engine leaves behind: the job states, the running totals, the log, the wall time."""
+
+    state: Array  # (J,) STATE
+    totals: Array  # () TOTALS
+    log: Array | None
+    wall_s: float
+
+
+def simulate(
+    workload: Workload,
+    cluster: Cluster,
+    rule: str,
+    *,
+    profile: Profile | None = None,
+    models: Models | None = None,
+    seed: int = 0,
+    log: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> Whole:
+    """Run the whole workload by a rule. `progress` is told the number of jobs that have ended."""
+    workload, cluster = fitted(workload, cluster)
+    check_hostable(workload, cluster)
+    found = parse(rule, seed)
+    began_s = time.perf_counter()
+    world = make_world([workload], [cluster], profile, models, log=4096 if log else 0)
+    loop.set_rank(world, 0, found.order)
+    kernel.reset(world, 0)
+    world = run_world(world, found, progress)
+    state = np.array(world.state[0])
+    waiting = int(world.head[0]["waiting"])
+    if waiting:
+        raise PolicyError(
+            f"rule {rule} left {waiting} jobs waiting while nothing runs and nothing will happen: "
+            f"no node that is up can host them; check outages and node kinds"
+        )
+    rows = np.array(world.log[0, : int(world.head[0]["log"])]) if log else None
+    return Whole(state, world.totals[0:1].copy()[0], rows, time.perf_counter() - began_s)
+
+
+def run_world(world: World, rule: Rule, progress: Callable[[int], None] | None = None) -> World:
+    """Drive a world of one cluster to its end, growing its pools on the way."""
+    jobs = int(world.head[0]["jobs"])
+    while True:
+        if rule.backfill == BACKFILLS["conservative"]:
+            code = loop.run_conservative(world, 0, rule.order, rule.place, rule.seed, CHUNK)
+        else:
+            code = loop.run_rule(world, 0, rule.order, rule.backfill, rule.place, rule.seed, CHUNK)
+        if progress:
+            progress(jobs - int(world.head[0]["batch_left"]))
+        if code == loop.DONE:
+            return world
+        if code == loop.GROW:
+            world = grown(
+                world,
+                runs=2 * world.runs.shape[1],
+                pieces=2 * world.pieces.shape[1],
+                log=max(2 * world.log.shape[1], 2 * loop.log_needs(world, 0)) if world.log.shape[1] else 0,
+            )
+
+
+def is_pool(workload: Workload, cluster: Cluster, rule: Rule, profile: Profile | None, models: Models | None) -> bool:
+    """Whether the pool kernel models all there is: identical units, static order, nothing goes wrong."""
+    jobs, truth, plain = workload.jobs, workload.truth, models or Models()
+    demand = workload.demand[:, 0]
+    return bool(
+        rule.order < FIRST_DYNAMIC
+        and len(cluster) == 1
+        and len(cluster.resources) == 1
+        and not cluster.nodes["gpus"].any()
+        and not cluster.nodes["peak_w"].any()
+        and not cluster.nodes["idle_w"].any()
+        and (profile is None or ((profile.rate == 1).all() and not profile.slow.any()))
+        and not len(plain.outages)
+        and plain.startup_s == 0
+        and not plain.kill_at_request
+        and not truth["service"].any()
+        and not np.isfinite(truth["cancel_s"]).any()
+        and (demand == np.floor(demand)).all()
+        and (demand >= 1).all()
+        and (truth["use"] == 1).all()
+    )
+
+
+def simulate_pool(workload: Workload, cluster: Cluster, rule: Rule) -> Whole:
+    """The same as `simulate` where `is_pool` holds, several times faster; tests prove them equal."""
+    began_s = time.perf_counter()
+    jobs = workload.jobs
+    gang = (jobs["gang"] == 1) & (jobs["instances"] > 1)
+    width = (workload.demand[:, 0] * np.where(gang, jobs["instances"], 1)).astype(np.int64)
+    capacity = int(cluster.capacity[0, 0])
+    if width.max() > capacity:
+        check_hostable(workload, cluster)
+        raise TraceError(f"{workload.source}: a job asks for {width.max()} of {capacity} units")
+    key = order_keys(workload, rule.order)
+    rank = np.empty(len(key), np.int64)
+    rank[np.argsort(key, kind="stable")] = np.arange(len(key))
+    none = np.zeros(len(key) + 1, np.int64)
+    start_s, end_s = pool.run_pool(
+        jobs["submit_s"],
+        workload.truth["work_s"],
+        jobs["request_s"],
+        width,
+        rank,
+        capacity,
+        rule.backfill,
+        np.where(gang, 1, jobs["instances"]),
+        none if workload.after_ptr is None else workload.after_ptr,
+        none[:0] if workload.after_idx is None else workload.after_idx,
+    )
+    state = ended_state(workload, start_s, end_s)
+    totals = pool_totals(workload, state, capacity)
+    return Whole(state, totals, None, time.perf_counter() - began_s)
+
+
+def ended_state(workload: Workload, start_s: Array, end_s: Array) -> Array:
+    """The state of jobs that all ran once, from start to end: what the specialised kernels return."""
+    state = np.zeros(len(workload), STATE)
+    state["start_s"], state["end_s"] = start_s, end_s
+    state["status"] = Status.FINISHED
+    state["queued_s"] = workload.jobs["submit_s"]
+    state["waited_s"] = start_s - workload.jobs["submit_s"]
+    state["attained_s"] = workload.truth["work_s"] * workload.jobs["instances"]
+    state["run"] = -1
+    return state
+
+
+def order_keys(workload: Workload, order: int) -> Array:
+    """Keys of a static order for every job, vectorised; the compiled `static_key` gives the same."""
+    jobs = workload.jobs
+    size = workload.demand.max(1)
+    size = np.where(jobs["gpus"] > 0, jobs["gpus"] * jobs["gpu_share"], size) * jobs["instances"]
+    request_s, submit_s = jobs["request_s"], jobs["submit_s"]
+    keys: dict[int, Callable[[], Array]] = {
+        ORDERS["fcfs"]: lambda: submit_s,
+        ORDERS["sjf"]: lambda: request_s,
+        ORDERS["ljf"]: lambda: -request_s,
+        ORDERS["smallest"]: lambda: size,
+        ORDERS["smallest-area"]: lambda: size * request_s,
+        ORDERS["f1"]: lambda: _log10(request_s) * size + 870.0 * _log10(submit_s),
+        ORDERS["priority"]: lambda: -jobs["priority"],
+        ORDERS["edf"]: lambda: jobs["deadline_s"],
+    }
+    return np.asarray(keys[order]())
+
+
+def _log10(values: Array) -> Array:
+    """By the same library call as compiled code: NumPy's vectors differ from it in the last bit."""
+    return np.array([math.log10(v if v > 0 else 0.1) for v in values.tolist()])
+
+
+def pool_totals(workload: Workload, state: Array, capacity: int) -> Array:
+    """The running totals of a pool run at its end, from the starts and ends alone."""
+    total = np.zeros(1, TOTALS)
+    submit_s, start_s, end_s = workload.jobs["submit_s"], state["start_s"], state["end_s"]
+    held = state["attained_s"] * workload.demand[:, 0]
+    total["time_s"] = end_s.max()
+    total["waiting_s"] = (start_s - submit_s).sum()
+    total["system_s"] = (end_s - submit_s).sum()
+    total["busy_s"] = held.sum() / capacity
+    total["work_s"] = state["attained_s"].sum()
+    total["submitted"] = total["started"] = total["finished"] = len(state)
+    total["late"] = (end_s > workload.jobs["deadline_s"]).sum()
+    contended_s, held_s = contention(workload, start_s, end_s, capacity)
+    total["contended_s"], total["held_s"] = contended_s, held_s
+    return total[0]
+
+
+def contention(workload: Workload, start_s: Array, end_s: Array, capacity: int) -> tuple[float, float]:
+    """Seconds during which jobs wait, and the integral of the allocated share over them."""
+    submit_s = workload.jobs["submit_s"]
+    share = workload.demand[:, 0] * workload.jobs["instances"] / capacity
+    time_s = np.concatenate((submit_s, start_s, end_s))
+    zero = np.zeros(len(share))
+    waits = np.concatenate((zero + 1, zero - 1, zero))
+    holds = np.concatenate((zero, share, -share))
+    turn = np.argsort(time_s, kind="stable")
+    dt = np.diff(time_s[turn])
+    waiting = np.cumsum(waits[turn])[:-1] > 0
+    return float(dt[waiting].sum()), float((dt * np.cumsum(holds[turn])[:-1])[waiting].sum())
