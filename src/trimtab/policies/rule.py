@@ -81,6 +81,7 @@ class RulePolicy:
             turn=np.zeros((1, waiting), np.int64),
             turn_words=np.zeros((1, (waiting + 63) // 64), np.uint64),
             turn_heads=np.zeros((1, (waiting + 4095) // 4096), np.uint64),
+            prefer=np.zeros((1, jobs), np.int64),
             held=np.zeros((1, tenants, resources)),
             share=np.zeros((1, tenants)),
         )

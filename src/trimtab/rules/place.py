@@ -135,34 +135,56 @@ def frag_gain(w, c, node, job, shape):
 
 @inner
 def prefers(w, c, node, job, shape):
-    """Whether the node's kind is the one fixed for this job: the fastest kind that could host it empty."""
-    best = -1.0
-    best_kind = -1
-    for other in range(w.nodes.shape[1]):
-        kind = w.nodes[c, other].kind
-        speed = w.rate[w.jobs[c, job].kind, kind, shape]
-        if speed > best and could_host(w, c, other, job, shape):
-            best = speed
-            best_kind = kind
-    return best_kind == w.nodes[c, node].kind
+    """Whether the node's kind is the one fixed for this job: the fastest kind that could host all of it."""
+    like = w.jobs[c, job].like
+    if w.prefer[c, like] == 0:
+        best = -1.0
+        for kind in range(w.rate.shape[1]):
+            speed = w.rate[w.jobs[c, job].kind, kind, shape]
+            if speed > best and room_of_kind(w, c, job, shape, kind) >= need_of(w, c, job):
+                best = speed
+                w.prefer[c, like] = 1 + kind
+        if w.prefer[c, like] == 0:
+            w.prefer[c, like] = -1  # no single kind can: any will do
+    return w.prefer[c, like] == -1 or w.prefer[c, like] == 1 + w.nodes[c, node].kind
 
 
 @inner
-def could_host(w, c, node, job, shape):
-    """Whether the node could host an instance if it were empty and alive."""
+def need_of(w, c, job):
+    return w.jobs[c, job].instances if w.jobs[c, job].gang == 1 else 1
+
+
+@inner
+def room_of_kind(w, c, job, shape, kind):
+    """Instances of the job that the empty nodes of one kind could host together."""
+    room = 0
+    for node in range(w.head[c].nodes):
+        if w.nodes[c, node].kind == kind:
+            room += empty_slots(w, c, node, job, shape)
+    return room
+
+
+@inner
+def empty_slots(w, c, node, job, shape):
+    """Instances that the node could host if it were empty and alive."""
     kind = np.uint64(w.nodes[c, node].kind)
     scale = w.scale[shape]
     if (w.jobs[c, job].node_kinds >> kind) & ONE == NEVER:
-        return False
+        return 0
     if (w.jobs[c, job].shapes >> np.uint64(shape)) & ONE == NEVER:
-        return False
+        return 0
+    room = w.jobs[c, job].instances
     for r in range(w.free.shape[2]):
-        if w.capacity[c, node, r] < w.demand[c, job, r] * scale:
-            return False
+        wants = w.demand[c, job, r] * scale
+        if wants > 0.0:
+            room = min(room, int(w.capacity[c, node, r] / wants))
     gpus = int(w.jobs[c, job].gpus * scale)
-    if gpus == 0:
-        return True
-    return w.nodes[c, node].gpus >= gpus and w.nodes[c, node].gpu_mem_gb >= w.jobs[c, job].gpu_mem_gb
+    if gpus > 0:
+        each = int(1.0 / w.jobs[c, job].gpu_share)
+        if w.jobs[c, job].gpu_mem_gb > 0.0:
+            each = min(each, int(w.nodes[c, node].gpu_mem_gb / w.jobs[c, job].gpu_mem_gb))
+        room = min(room, w.nodes[c, node].gpus * each // gpus)
+    return room
 
 
 @inner

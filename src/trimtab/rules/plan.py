@@ -64,9 +64,56 @@ def plan(order, backfill, place, seed, w, c, now_s, line, words, heads):
     head = start_from_head(order, place, seed, w, c, line, words, heads)
     if head >= 0 and (order == SRTF or order == LAS):
         head = preempt(order, place, seed, w, c, now_s, line, words, heads, head)
+    before = w.head[c].starts
     if head >= 0 and backfill == EASY:
         fill(place, seed, w, c, now_s, line, words, heads, head)
     undo(w, c)
+    w.head[c].blocked = head
+    w.head[c].fresh = 0
+    w.head[c].calm = 0
+    if head >= 0 and (w.head[c].starts == before or w.head[c].nodes == 1):
+        w.head[c].calm = 1
+
+
+@inner
+def plan_arrivals(backfill, place, seed, w, c, now_s, rank):
+    """The same pass where only jobs arrived since the last one and its head still blocks; False if not.
+
+    What was refused stays refused: nothing was freed, the time to the shadow only shrinks, and each would
+    choose the same nodes again. That holds while no run counted there is late, which is while the shadow is
+    at least a grace away, and as long as nothing starts where there are nodes to choose from.
+    """
+    head = w.head[c]
+    if head.calm == 0 or (backfill == EASY and now_s + GRACE_S > head.shadow_s):
+        return False
+    for i in range(head.fresh):
+        if rank[c, w.fresh[c, i]] < head.blocked:
+            return False
+    head.starts = head.stops = head.full = 0
+    if backfill == EASY:
+        sort_fresh(w, c, rank)
+        blocked = w.line[c, head.blocked]
+        for i in range(head.fresh):
+            job = w.fresh[c, i]
+            if w.refused[c, w.jobs[c, job].like] != head.pass_no:
+                head.room = fill_one(place, seed, w, c, now_s, job, blocked, head.need, head.room, head.shadow_s)
+        undo(w, c)
+    if head.starts > 0 and head.nodes > 1:
+        return False  # who comes behind may now choose other nodes, and so fit
+    head.fresh = 0
+    return True
+
+
+@inner
+def sort_fresh(w, c, rank):
+    """Arrivals in queue order, by insertion: there are few."""
+    for i in range(1, w.head[c].fresh):
+        job = w.fresh[c, i]
+        j = i
+        while j > 0 and rank[c, w.fresh[c, j - 1]] > rank[c, job]:
+            w.fresh[c, j] = w.fresh[c, j - 1]
+            j -= 1
+        w.fresh[c, j] = job
 
 
 @inner
@@ -162,42 +209,28 @@ def release(w, c, run, sign, free, gpu_free, gpu_mem):
 
 @inner
 def preempt(order, place, seed, w, c, now_s, line, words, heads, head):
-    """Stop runs of jobs that come strictly later in the order, worst first, while that starts the head."""
-    slots_ = w.runs.shape[1]
+    """Stop runs of jobs that come strictly later in the order, worst first, while that starts the head.
+
+    Returns the rank of the job that still blocks, or -1.
+    """
+    keys = np.empty(w.runs.shape[1])
+    for run in range(len(keys)):
+        job = w.runs[c, run].job
+        keys[run] = -np.inf
+        if job >= 0 and w.state[c, job].left == 0:
+            keys[run] = dynamic_key(order, w, c, job, now_s)
     while head >= 0:
         job = line[c, head]
-        mine = dynamic_key(order, w, c, job, now_s)
         first_stop = w.head[c].stops
-        begun = False
-        while True:
-            worst = -1
-            worst_key = mine
-            for run in range(slots_):
-                other = w.runs[c, run].job
-                if other < 0 or stopping(w, c, other) or w.state[c, other].left > 0:
-                    continue
-                key = dynamic_key(order, w, c, other, now_s)
-                if key > worst_key or (worst >= 0 and key == worst_key and other > w.runs[c, worst].job):
-                    worst, worst_key = run, key
-            if worst < 0:
-                break
-            run = w.state[c, w.runs[c, worst].job].run
-            while run >= 0:
-                w.stop[c, w.head[c].stops] = run
-                w.head[c].stops += 1
-                release(w, c, run, 1, w.free, w.gpu_free, w.gpu_mem)
-                run = w.runs[c, run].sibling
-            if try_start(place, seed, w, c, job):
-                begun = True
-                break
-            if w.jobs[c, job].gang == 0:
-                break  # what an array started so far stays; it blocks with the rest
-        if not begun:
+        if not make_way(order, place, seed, w, c, now_s, job, keys):
             if w.jobs[c, job].gang == 1:
                 for i in range(w.head[c].stops - 1, first_stop - 1, -1):
-                    release(w, c, w.stop[c, i], -1, w.free, w.gpu_free, w.gpu_mem)
+                    run = w.stop[c, i]
+                    release(w, c, run, -1, w.free, w.gpu_free, w.gpu_mem)
+                    keys[run] = dynamic_key(order, w, c, w.runs[c, run].job, now_s)
                 w.head[c].stops = first_stop
             return head
+        w.head[c].pass_no += 1  # more is free now: what was refused may fit
         head = bits.next_from(words, heads, c, head + 1)
         while head >= 0 and try_start(place, seed, w, c, line[c, head]):
             head = bits.next_from(words, heads, c, head + 1)
@@ -205,11 +238,29 @@ def preempt(order, place, seed, w, c, now_s, line, words, heads, head):
 
 
 @inner
-def stopping(w, c, job):
-    for i in range(w.head[c].stops):
-        if w.runs[c, w.stop[c, i]].job == job:
+def make_way(order, place, seed, w, c, now_s, job, keys):
+    """Stop the worst jobs one by one until this one starts; an array takes what one victim leaves."""
+    mine = dynamic_key(order, w, c, job, now_s)
+    while True:
+        worst = -1
+        for run in range(len(keys)):
+            if keys[run] > mine and (worst < 0 or keys[run] >= keys[worst]):
+                later = worst < 0 or keys[run] > keys[worst]
+                if later or w.runs[c, run].job > w.runs[c, worst].job:
+                    worst = run
+        if worst < 0:
+            return False
+        run = w.state[c, w.runs[c, worst].job].run
+        while run >= 0:
+            w.stop[c, w.head[c].stops] = run
+            w.head[c].stops += 1
+            keys[run] = -np.inf
+            release(w, c, run, 1, w.free, w.gpu_free, w.gpu_mem)
+            run = w.runs[c, run].sibling
+        if try_start(place, seed, w, c, job):
             return True
-    return False
+        if w.jobs[c, job].gang == 0:
+            return False
 
 
 @inner
@@ -228,6 +279,7 @@ def fill(place, seed, w, c, now_s, line, words, heads, head):
         if w.refused[c, w.jobs[c, job].like] != w.head[c].pass_no:
             room = fill_one(place, seed, w, c, now_s, job, blocked, need, room, shadow_s)
         rank = bits.next_from(words, heads, c, rank + 1)
+    w.head[c].shadow_s, w.head[c].room, w.head[c].need = shadow_s, room, need
 
 
 @inner

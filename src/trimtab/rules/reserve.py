@@ -4,7 +4,7 @@ import numpy as np
 
 from trimtab.rules import bits
 from trimtab.rules.fit import GRACE_S, expected_end, request_left, take
-from trimtab.rules.place import could_host, eligible, place_job, rate_on
+from trimtab.rules.place import eligible, empty_slots, place_job, rate_on
 from trimtab.rules.sort import sort_turn
 from trimtab.rules.world import inner
 
@@ -94,7 +94,7 @@ def earliest(place, seed, w, c, now_s, job, step, hold, first, holds):
     copy_amounts(w, c, True)
     slowest = np.inf
     for node in range(w.nodes.shape[1]):
-        if could_host(w, c, node, job, 0):
+        if empty_slots(w, c, node, job, 0) > 0:
             slowest = min(slowest, w.rate[w.jobs[c, job].kind, w.nodes[c, node].kind, 0])
     found = np.inf
     for i in range(holds + 1):

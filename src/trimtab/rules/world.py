@@ -67,6 +67,13 @@ HEAD = np.dtype(
         ("stops", "i8"),
         ("full", "i8"),  # 1 = the plan needs more room
         ("pass_no", "i8"),
+        # what the last pass left behind: while only jobs arrive, it need not be found again
+        ("calm", "i8"),  # 1 = nothing but arrivals since
+        ("blocked", "i8"),  # rank of the job at the head that did not fit
+        ("shadow_s", "f8"),
+        ("room", "i8"),
+        ("need", "i8"),
+        ("fresh", "i8"),  # arrivals since
     ]
 )
 OUTAGE = np.dtype([("time_s", "f8"), ("node", "i8"), ("up", "i8")])
@@ -152,6 +159,8 @@ FIELDS: dict[str, tuple[np.dtype[Any], int]] = {
     "turn": (I8, 2),  # (C, J) the same in the order of a pass
     "turn_words": (U8, 2),
     "turn_heads": (U8, 2),
+    "fresh": (I8, 2),  # (C, 64) jobs that arrived since the last pass
+    "prefer": (I8, 2),  # (C, J) by likeness: 1 + the node kind fixed for such a job, 0 = not known yet
     "held": (F8, 3),  # (C, tenants, R) of the cluster
     "share": (F8, 2),  # (C, tenants) dominant share
 }

@@ -74,7 +74,7 @@ def reset(w, c):
     head.pattern_s = w.conf[0].pattern_step_s if w.patterns.shape[0] > 0 else np.inf
     head.load_sum = head.load_square = head.power_w = head.held = 0.0
     head.submitted = head.outage = head.cancel = head.waiting = head.active = head.services = 0
-    head.heap = head.log = 0
+    head.heap = head.log = head.calm = head.fresh = 0
     head.batch_left = 0
     head.idle = nodes
     for job in range(w.jobs.shape[1]):
@@ -283,8 +283,8 @@ def drop_pieces(w, c, run):
 
 
 @inner
-def speed(w, c, run):
-    """Work seconds a second of a run: its slowest piece, slowed by neighbours and the worst link."""
+def speed(w, c, run, disturbed):
+    """Work seconds a second of a run: its slowest piece, the worst link and, if `disturbed`, its neighbours."""
     rec = w.runs[c, run]
     job = rec.job
     if w.truth[c, job].service == 1:
@@ -296,7 +296,7 @@ def speed(w, c, run):
     while piece >= 0:
         node = w.pieces[c, piece].node
         rate = w.rate[kind, w.nodes[c, node].kind, rec.shape]
-        if w.conf[0].interference == 1:
+        if disturbed:
             rate /= 1.0 + disturbance(w, c, node, run, kind)
         slowest = min(slowest, rate)
         if w.conf[0].links == 1 and w.link.shape[0] > 1:
@@ -308,6 +308,18 @@ def speed(w, c, run):
                 other = w.pieces[c, other].next
         piece = w.pieces[c, piece].next
     return slowest * link
+
+
+@inner
+def set_speed(w, c, run, delay_s, asked_s):
+    """Speed and ends of a run that has just got its places; its neighbours there are slowed too."""
+    rec, head = w.runs[c, run], w.head[c]
+    rec.rate = speed(w, c, run, w.conf[0].interference == 1)
+    # what the request promises: known speeds and links, but not what neighbours do. Summed as a plan
+    # sums it, so that a job is expected to end at the same instant before and after it starts.
+    promised = speed(w, c, run, False)
+    rec.expected_end_s = head.now_s + (delay_s + asked_s / promised)
+    set_end(w, c, run)
 
 
 @inner
@@ -352,7 +364,7 @@ def retune(w, c, node, but):
     while piece >= 0:
         run = w.pieces[c, piece].run
         if run != but:
-            rate = speed(w, c, run)
+            rate = speed(w, c, run, True)
             if rate != w.runs[c, run].rate:
                 settle_run(w, c, run)
                 w.runs[c, run].rate = rate
@@ -367,6 +379,11 @@ def enqueue(w, c, job):
     state.status = QUEUED
     state.queued_s = head.now_s
     head.waiting += 1
+    if head.fresh < w.fresh.shape[1]:
+        w.fresh[c, head.fresh] = job
+        head.fresh += 1
+    else:
+        head.calm = 0
     bits.put(w.words, w.heads, c, w.rank[c, job])
 
 
@@ -505,23 +522,16 @@ def begin_run(w, c, job, shape, at, count):
     if w.truth[c, job].service == 1:
         head.services += 1
     i = at
-    slowest = np.inf
     while i < at + count:
         node, mask = w.entry[c, i].node, w.entry[c, i].devices
         stop = i + 1
         while stop < at + count and w.entry[c, stop].node == node and mask == NEVER:
             stop += 1
         add_piece(w, c, run, node, stop - i, mask)
-        slowest = min(slowest, w.rate[w.jobs[c, job].kind, w.nodes[c, node].kind, shape])
         note(w, c, E_STARTED, job, node, stop - i, shape, run, PLAIN)
         i = stop
     hold_share(w, c, job, shape, count)
-    rec.rate = speed(w, c, run)
-    # what the request promises: known speeds and links, but not what neighbours will do
-    promised = rec.rate if w.conf[0].interference == 0 else slowest
-    asked = request_left(w, c, job)
-    rec.expected_end_s = rec.resume_s + (asked if promised == 1.0 else asked / promised)
-    set_end(w, c, run)
+    set_speed(w, c, run, w.conf[0].startup_s, request_left(w, c, job))
     heap.push(w.heap, w.runs, c, run, head.heap)
     head.heap += 1
     if w.conf[0].interference == 1:
@@ -553,6 +563,7 @@ def unlink_run(w, c, run):
     job = rec.job
     heap.remove(w.heap, w.runs, c, run, head.heap)
     head.heap -= 1
+    head.calm = 0
     drop_pieces(w, c, run)
     state = w.state[c, job]
     if state.run == run:
@@ -764,12 +775,10 @@ def relocate(w, c, job, shape, at, count, reason):
         add_piece(w, c, run, node, end - i, mask)
         note(w, c, E_STARTED, job, node, end - i, shape, run, reason)
         i = end
-    rec.rate = speed(w, c, run)
     asked = max(w.jobs[c, job].request_s - (w.truth[c, job].work_s - rec.left_s), 0.0)
     if not math.isfinite(asked):
         asked = w.jobs[c, job].request_s
-    rec.expected_end_s = rec.resume_s + asked / rec.rate
-    set_end(w, c, run)
+    set_speed(w, c, run, rec.resume_s - head.now_s, asked)
     heap.moved(w.heap, w.runs, c, run, head.heap)
     if w.conf[0].interference == 1:
         piece = rec.piece
@@ -812,6 +821,7 @@ def node_down(w, c, node):
         note(w, c, E_STOPPED, job, node, 0, 0, run, NODE_FAILED)
     settle_node(w, c, node)
     w.head[c].idle -= 1
+    w.head[c].calm = 0
     state.up = 0
     change_load(w, c, node, 0.0, 0.0)
 
@@ -824,6 +834,7 @@ def node_up(w, c, node):
     settle_node(w, c, node)
     state.up = 1
     w.head[c].idle += 1
+    w.head[c].calm = 0
     change_load(w, c, node, 0.0, 0.0)
     note(w, c, E_STARTED, -1, node, 0, 0, -1, NODE_UP)
 
@@ -834,6 +845,7 @@ def cancel(w, c, job):
     status = w.state[c, job].status
     if status >= FINISHED:
         return
+    w.head[c].calm = 0
     if status == QUEUED or status == RUNNING:
         kill_all(w, c, job)
     w.state[c, job].status = BLOCKED

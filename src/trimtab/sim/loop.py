@@ -4,7 +4,7 @@ import numpy as np
 
 from trimtab.rules import bits
 from trimtab.rules.order import FIRST_DYNAMIC, static_key
-from trimtab.rules.plan import line_up, plan, plan_conservative
+from trimtab.rules.plan import line_up, plan, plan_arrivals, plan_conservative
 from trimtab.rules.sort import sort_turn
 from trimtab.rules.world import compiled, inner
 from trimtab.sim.kernel import advance, start, stop
@@ -29,6 +29,8 @@ def plan_pass(w, c, order, backfill, place, seed):
     """Plan on the queue as it is: in its static order, or lined up anew where the order moves with time."""
     now_s = w.head[c].now_s
     if order < FIRST_DYNAMIC:
+        if plan_arrivals(backfill, place, seed, w, c, now_s, w.rank):
+            return
         plan(order, backfill, place, seed, w, c, now_s, w.line, w.words, w.heads)
         return
     line_up(order, w, c, now_s, queue_of(w, c))
@@ -82,6 +84,7 @@ def run_rule(w, c, order, backfill, place, seed, limit):
         while again:
             plan_pass(w, c, order, backfill, place, seed)
             if not has_room(w, c):
+                w.head[c].calm = 0
                 return GROW
             again = apply_plan(w, c)
         if not advance(w, c):

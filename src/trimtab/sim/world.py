@@ -194,6 +194,8 @@ def make_world(
         turn=np.zeros((count, jobs), np.int64),
         turn_words=np.zeros((count, words), np.uint64),
         turn_heads=np.zeros((count, heads), np.uint64),
+        fresh=np.zeros((count, 64), np.int64),
+        prefer=np.zeros((count, likes), np.int64),
         held=np.zeros((count, len(first_w.tenants), resources)),
         share=np.zeros((count, len(first_w.tenants))),
     )

@@ -276,7 +276,7 @@ def mixed_gpu(
         instances=instances,
         priority=rng.choice(3, jobs, p=(0.7, 0.2, 0.1)),
         checkpoint_s=np.where(KEEPS_PROGRESS[kind], 0.0, np.inf),
-        node_kinds=_node_kinds(machine, ask, gpu_mem_gb, instances, pinned, rng),
+        node_kinds=_node_kinds(machine, demand, gpu_mem_gb, instances, pinned, rng),
         tenant=rng.choice(tenants, jobs, p=popularity / popularity.sum()),
         tenants=[f"team-{t}" for t in range(tenants)],
         use=rng.uniform(*use, jobs),
@@ -321,16 +321,17 @@ def _demands(kind: Array, ask: Array, rng: Generator) -> tuple[Array, Array]:
 
 
 def _node_kinds(
-    machine: Cluster, ask: Array, gpu_mem_gb: Array, instances: Array, pinned: float, rng: Generator
+    machine: Cluster, demand: Array, gpu_mem_gb: Array, instances: Array, pinned: float, rng: Generator
 ) -> Array:
     """Bit masks of the node kinds that can hold an instance; for some jobs just one of the GPUs."""
+    ask = demand[:, machine.resources.index("gpu")]
     masks = np.zeros(len(ask), np.uint64)
     for k in range(len(machine.kinds)):
         of_kind = machine.nodes["kind"] == k
         if of_kind.any():
-            gpus = machine.nodes["gpus"][of_kind].max()
             holds = machine.nodes["gpu_mem_gb"][of_kind].max() >= gpu_mem_gb
-            masks |= (holds & (gpus >= ask)).astype(np.uint64) << np.uint64(k)
+            holds &= (machine.capacity[of_kind].max(axis=0) >= demand).all(axis=1)
+            masks |= holds.astype(np.uint64) << np.uint64(k)
     allowed = (masks[:, None] >> np.arange(len(machine.kinds), dtype=np.uint64)) & np.uint64(1)
     one = np.argmax(allowed * rng.random(allowed.shape), axis=1).astype(np.uint64)
     choosy = (masks > 0) & (instances == 1) & (rng.random(len(ask)) < pinned)

@@ -1,0 +1,143 @@
+"""What the benchmarks run on: made by a fixed seed, since nobody may ship the public traces.
+
+`sdsc_like` resembles the log SDSC-SP2-1998-4.2-cln (59,705 jobs on 128 nodes at load 0.83), and
+`openb_like` Alibaba's GPU cluster of 2023, by its published counts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trimtab.core import Array, Cluster, Workload, cluster, workload
+from trimtab.traces import synthetic
+from trimtab.traces.presets import mixed_gpu_cluster
+
+SEED = 19980427
+SDSC_JOBS, SDSC_NODES, SDSC_LOAD = 59_705, 128, 0.83
+LONGEST_S = 64_800.0  # the machine's limit of 18 h
+# widths and their shares of the log: the powers of two, and the commonest of the others
+WIDTHS = (1, 2, 4, 8, 16, 32, 64, 128, 3, 6, 10, 12, 20, 24)
+WIDTH_SHARE = (0.218, 0.129, 0.127, 0.122, 0.114, 0.074, 0.052, 0.003, 0.03, 0.04, 0.03, 0.03, 0.02, 0.011)
+
+# model: (nodes, GPUs a node, cpu_milli, memory_mib): the commonest shapes, which add up to the
+# published 4,392 G2, 842 T4, 312 G3, 265 P100, 204 V100M32, 195 V100M16 and 2 A10 on 1,213 nodes
+OPENB_NODES = (
+    ("G2", 549, 8, 96_000, 393_216),
+    ("T4", 387, 2, 104_000, 524_288),
+    ("T4", 17, 4, 96_000, 393_216),
+    ("P100", 131, 2, 16_000, 122_880),
+    ("P100", 3, 1, 8_000, 61_440),
+    ("G3", 39, 8, 128_000, 786_432),
+    ("V100M16", 28, 4, 32_000, 131_072),
+    ("V100M16", 19, 1, 8_000, 32_768),
+    ("V100M16", 8, 8, 64_000, 262_144),
+    ("V100M32", 21, 8, 96_000, 786_432),
+    ("V100M32", 9, 4, 48_000, 376_832),
+    ("A10", 2, 1, 128_000, 1_048_576),
+)
+OPENB_PODS = 10_866
+POD_GPUS, POD_GPU_SHARE = (0, 1, 2, 4, 8), (0.133, 0.857, 0.0025, 0.0025, 0.005)
+FRACTIONAL = 0.44  # of the pods with one GPU
+MILLI = (810, 470, 320, 650, 230, 460, 590, 160, 550, 220, 370, 110)
+MILLI_SHARE = (0.36, 0.25, 0.11, 0.08, 0.05, 0.04, 0.025, 0.025, 0.025, 0.015, 0.01, 0.01)
+POD_CPU_MEMORY = (
+    *((3_152, 5_600), (11_300, 49_152), (8_000, 30_517), (11_908, 47_104), (4_000, 16_384)),
+    *((11_400, 48_128), (12_500, 57_344), (12_000, 49_152), (9_810, 24_576), (6_000, 22_888)),
+)
+POD_CPU_SHARE = (0.25, 0.14, 0.13, 0.12, 0.1, 0.1, 0.05, 0.05, 0.03, 0.03)
+
+
+def sdsc_like(jobs: int = SDSC_JOBS, load: float = SDSC_LOAD, seed: int = SEED) -> tuple[Workload, Cluster]:
+    """A log in whole seconds: log-normal run times, requests too large, arrivals in bursts by the hour.
+
+    Run times have the log's mean and standard deviation of log seconds (6.03 and 2.65).
+    """
+    rng = np.random.default_rng(seed)
+    share = np.array(WIDTH_SHARE) / sum(WIDTH_SHARE)
+    width = rng.choice(np.array(WIDTHS), jobs, p=share)
+    mean_s, scv = np.exp(6.03 + 2.65**2 / 2), np.expm1(2.65**2)
+    run_s = synthetic.sizes(jobs, rng=rng, law="lognormal", mean_s=mean_s, scv=scv)
+    run_s = np.ceil(np.clip(run_s, 1, LONGEST_S))
+    request_s = synthetic.requests(run_s, rng=rng, exact=0.07, max_factor=50.0)
+    request_s = np.clip(np.ceil(request_s / 60) * 60, run_s, LONGEST_S)
+    rate_hz = load * SDSC_NODES * jobs / float((run_s * width).sum())
+    submit_s = synthetic.arrival_times(jobs, rate_hz, rng=rng, process="diurnal-bursty")
+    made = workload(
+        np.floor(submit_s),
+        run_s,
+        width,
+        resources=("node",),
+        request_s=request_s,
+        source=f"like SDSC-SP2: {jobs:,} jobs at load {load:g}, seed {seed}",
+    )
+    return made, cluster([[SDSC_NODES]], resources=("node",), kinds=("pool",), source="128 nodes")
+
+
+def openb_like(pods: int = OPENB_PODS, seed: int = SEED) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Columns of 1,213 nodes and of pods in order of arrival, as `traces.openb` reads them."""
+    rng = np.random.default_rng(seed)
+    model, count, *sizes = (list(column) for column in zip(*OPENB_NODES))
+    gpu, cpu_milli, memory_mib = (np.repeat(np.array(size), count) for size in sizes)
+    nodes = {
+        "sn": np.array([f"node-{n:04d}" for n in range(len(gpu))]),
+        "cpu_milli": cpu_milli,
+        "memory_mib": memory_mib,
+        "gpu": gpu,
+        "model": np.repeat(np.array(model), count),
+    }
+    num_gpu = rng.choice(np.array(POD_GPUS), pods, p=POD_GPU_SHARE)
+    shared = (num_gpu == 1) & (rng.random(pods) < FRACTIONAL)
+    milli = rng.choice(np.array(MILLI), pods, p=MILLI_SHARE)
+    cpu, memory = np.array(POD_CPU_MEMORY)[rng.choice(len(POD_CPU_MEMORY), pods, p=POD_CPU_SHARE)].T
+    times = np.maximum(num_gpu, 1)  # a pod with several GPUs asks for as much of the host for each
+    return nodes, {
+        "name": np.array([f"pod-{p:05d}" for p in range(pods)]),
+        "cpu_milli": np.minimum(cpu * times, 88_000),
+        "memory_mib": np.minimum(memory * times, 360_000),
+        "num_gpu": num_gpu,
+        "gpu_milli": np.where(shared, milli, np.where(num_gpu > 0, 1000, 0)),
+        "gpu_spec": np.full(pods, ""),
+    }
+
+
+def dags(jobs: int = 1000, executors: int = 50, seed: int = SEED) -> tuple[Workload, Cluster]:
+    """DAG jobs whose stages are rows and whose tasks are a row's instances, one executor each.
+
+    A job has 2 to 18 stages; a stage waits for one or two earlier ones of its job and has a
+    log-normal number of tasks (median 8), all with the stage's run time. Offered load 0.8.
+    """
+    rng = np.random.default_rng(seed)
+    stages = rng.integers(2, 19, jobs)
+    rows = int(stages.sum())
+    first = np.repeat(np.cumsum(stages) - stages, stages)
+    nth = np.arange(rows) - first
+    parents = [sorted({int(f + rng.integers(n)) for _ in range(1 + n % 2)}) if n else [] for f, n in zip(first, nth)]
+    tasks = np.ceil(np.clip(rng.lognormal(np.log(8), 1.2, rows), 1, 400)).astype(np.int64)
+    work_s = np.clip(rng.lognormal(np.log(10), 1.0, rows), 0.5, 600)
+    rate_hz = 0.8 * executors * jobs / float((tasks * work_s).sum())
+    submit_s = synthetic.arrival_times(jobs, rate_hz, rng=rng)
+    made = workload(
+        np.repeat(submit_s, stages),
+        work_s,
+        np.ones(rows),
+        resources=("executor",),
+        instances=tasks,
+        gang=0,
+        after=parents,
+        source=f"{jobs:,} DAG jobs",
+    )
+    return made, cluster([[executors]], resources=("executor",), source=f"{executors} executors")
+
+
+def mixed(jobs: int, *, times: int = 1, short: bool = False, **params: Any) -> tuple[Workload, Cluster]:
+    """The mixed-gpu preset with `times` as many nodes. Nothing is pinned: of pinned jobs some fit no node.
+
+    `short` makes run times so alike that a few thousand jobs reach the steady state, where the cost
+    of a job can be compared between sizes.
+    """
+    machine = mixed_gpu_cluster(a100=2 * times, v100=19 * times, t4=13 * times, p100=4 * times, cpu=10 * times)
+    if short:
+        params = {"median_s": 300.0, "sigma": 0.8, "longest_s": 1800.0, "arrivals": "poisson", "load": 0.8} | params
+    return synthetic.generate("mixed-gpu", seed=SEED, jobs=jobs, cluster=machine, pinned=0.0, **params), machine

@@ -1,0 +1,58 @@
+"""Other simulators on the same work, where they are installed (`pip install trimtab[bench]`).
+
+SimPy is the general-purpose one: `simpy_fcfs` is a plain pool as one would write it. hpcsim has the
+closest environment. AccaSim 1.1.3 is not here: it imports `collections.Mapping`, which Python 3.10
+removed, so that it does not start on any Python that Trimtab supports. Other rows have no peer.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+
+import numpy as np
+
+from trimtab.core import Array
+
+
+def installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
+def simpy_fcfs(submit_s: Array, run_s: Array, width: Array, capacity: int) -> Array:
+    """Start times of jobs that take their units strictly in order of arrival, by SimPy."""
+    import simpy
+
+    env = simpy.Environment()
+    pool = simpy.Container(env, capacity, capacity)
+    start_s = np.empty(len(submit_s))
+
+    def job(row: int, run: float, units: int):  # type: ignore[no-untyped-def]
+        yield pool.get(units)
+        start_s[row] = env.now
+        yield env.timeout(run)
+        yield pool.put(units)
+
+    def arrivals():  # type: ignore[no-untyped-def]
+        for row, (submit, run, units) in enumerate(zip(submit_s.tolist(), run_s.tolist(), width.tolist())):
+            yield env.timeout(submit - env.now)
+            env.process(job(row, run, units))
+
+    env.process(arrivals())
+    env.run()
+    return start_s
+
+
+def hpcsim_steps_per_s(steps: int, seed: int = 0) -> float:
+    """Steps a second of hpcsim's environment, which observes 121 x 12 numbers, with its defaults."""
+    from hpcsim.rl.env import EnvConfig, HPCGreenEnv
+
+    env = HPCGreenEnv(EnvConfig(seq_len=256, seed=seed))
+    env.reset()
+    env.step(int(env.action_mask1().argmax()))
+    began_s, done = time.perf_counter(), False
+    for _ in range(steps):
+        if done:
+            env.reset()
+        _, _, done, *_ = env.step(int(env.action_mask1().argmax()))
+    return steps / (time.perf_counter() - began_s)

@@ -1,0 +1,222 @@
+"""The table of a comparison: one row a policy, means over seeds with 95 % intervals, readable units."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from trimtab.errors import UnknownName
+from trimtab.metrics import Result, measure
+from trimtab.rules.names import parse
+
+# Student's t, 97.5 %, by degrees of freedom 1 .. 30
+T_975 = (
+    *(12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281),
+    *(2.2010, 2.1788, 2.1604, 2.1448, 2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860),
+    *(2.0796, 2.0739, 2.0687, 2.0639, 2.0595, 2.0555, 2.0518, 2.0484, 2.0452, 2.0423),
+)
+Z_975 = 1.959964
+RANKED_BY = "jct_mean_s"
+COLUMNS = {  # metric: title, short title, dimension, better
+    "jct_mean_s": ("mean JCT", "mean JCT", "time", min),
+    "wait_mean_s": ("mean wait", "mean wait", "time", min),
+    "wait_p95_s": ("p95 wait", "p95 wait", "time", min),
+    "bsld_mean": ("mean bounded slow-down", "slow-down", "", min),
+    "utilization": ("utilisation", "util.", "share", max),
+    "energy_j": ("energy", "energy", "energy", min),
+    "preemptions": ("preemptions", "preempt.", "count", min),
+    "failed": ("failed jobs", "failed", "count", min),
+    "rejected": ("rejected jobs", "rejected", "count", min),
+    "gpu_allocation": ("allocated GPUs", "GPUs", "share", max),
+    "gpu_fragmented": ("fragmented GPUs", "frag.", "share", min),
+    "dropped": ("dropped pods", "dropped", "count", min),
+}
+ONLY_IF_ANY = ("energy_j", "preemptions", "failed", "rejected")
+UNITS = {  # dimension: (from this value on, size, name), largest first
+    "time": ((2 * 86400.0, 86400.0, "d"), (2 * 3600.0, 3600.0, "h"), (120.0, 60.0, "min"), (0.0, 1.0, "s")),
+    "energy": ((3.6e9, 3.6e9, "MWh"), (3.6e6, 3.6e6, "kWh"), (3.6e3, 3.6e3, "Wh"), (0.0, 1.0, "J")),
+    "share": ((0.0, 0.01, "%"),),
+    "count": ((0.0, 1.0, ""),),
+    "": ((0.0, 1.0, ""),),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A policy's means over seeds. `half` is half the width of an interval, None for one seed."""
+
+    policy: str
+    seeds: tuple[int, ...]
+    mean: dict[str, float]
+    half: dict[str, float | None]
+    is_rule: bool  # a simple rule, by its name
+    versus: tuple[float, float | None] | None  # mean ratio to the strongest rule, seed by seed
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column as text. `best` marks the rows that no other betters; none where all are equal."""
+
+    key: str
+    title: str
+    short: str
+    unit: str
+    cells: tuple[str, ...]
+    best: tuple[bool, ...]
+
+
+def t_975(freedom: int) -> float:
+    """Student's t at 97.5 %: tabled to 30 degrees of freedom, then Fisher's expansion around z."""
+    if freedom <= len(T_975):
+        return T_975[freedom - 1]
+    z = Z_975
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    return z + first / freedom + second / freedom**2
+
+
+def interval(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean, and half the width of its 95 % interval; None for fewer than two values."""
+    mean = math.fsum(values) / len(values)
+    if len(values) < 2:
+        return mean, None
+    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    return mean, t_975(len(values) - 1) * math.sqrt(variance / len(values))
+
+
+def is_rule(policy: str) -> bool:
+    """Whether the name is that of a simple rule."""
+    try:
+        parse(policy)
+    except UnknownName:
+        return False
+    return True
+
+
+def by_policy(results: Sequence[Result]) -> dict[str, list[Result]]:
+    """Results of each policy by seed, in order of first appearance."""
+    groups: dict[str, list[Result]] = {}
+    for result in results:
+        groups.setdefault(result.policy, []).append(result)
+    return {policy: sorted(group, key=lambda r: r.seed) for policy, group in groups.items()}
+
+
+def summary(
+    results: Sequence[Result], measured: Callable[[Result], Mapping[str, float]] = measure
+) -> list[Row]:
+    """One row a policy, least mean JCT first; packings, which have none, most allocated GPUs first.
+
+    With several seeds every policy is compared with the strongest simple rule, seed by seed.
+    """
+    found = {
+        policy: {result.seed: measured(result) for result in group}
+        for policy, group in by_policy(results).items()
+    }
+    rows = [_row(policy, by_seed) for policy, by_seed in found.items()]
+    rows.sort(key=lambda row: row.mean.get(RANKED_BY, -row.mean.get("gpu_allocation", 0.0)))
+    rule = strongest_rule(rows)
+    if rule is None:
+        return rows
+    return [_compared(row, found[row.policy], found[rule.policy]) for row in rows]
+
+
+def _row(policy: str, by_seed: Mapping[int, Mapping[str, float]]) -> Row:
+    names = next(iter(by_seed.values()))
+    both = {name: interval([metrics[name] for metrics in by_seed.values()]) for name in names}
+    return Row(
+        policy=policy,
+        seeds=tuple(by_seed),
+        mean={name: mean for name, (mean, _) in both.items()},
+        half={name: half for name, (_, half) in both.items()},
+        is_rule=is_rule(policy),
+        versus=None,
+    )
+
+
+def _compared(
+    row: Row, mine: Mapping[int, Mapping[str, float]], rule: Mapping[int, Mapping[str, float]]
+) -> Row:
+    paired = [seed for seed in mine if seed in rule and rule[seed].get(RANKED_BY, 0.0) > 0]
+    if len(paired) < 2:
+        return row
+    ratio = interval([mine[seed][RANKED_BY] / rule[seed][RANKED_BY] for seed in paired])
+    return replace(row, versus=ratio)
+
+
+def strongest_rule(rows: Sequence[Row]) -> Row | None:
+    """The first simple rule of a sorted table."""
+    return next((row for row in rows if row.is_rule), None)
+
+
+def unit(dimension: str, values: Sequence[float]) -> tuple[float, str]:
+    """(size, name) of the unit that suits most of the values: chosen by the median of those above 0."""
+    above = [value for value in values if value > 0]
+    middle = float(np.median(above)) if above else 0.0
+    for least, size, name in UNITS[dimension]:
+        if middle >= least:
+            return size, name
+    raise AssertionError(dimension)
+
+
+def columns(rows: Sequence[Row]) -> list[Column]:
+    """The columns worth showing, as text in one unit each."""
+    told = []
+    for key, (title, short, dimension, better) in COLUMNS.items():
+        if not all(key in row.mean for row in rows) or _idle(key, rows):
+            continue
+        values = [row.mean[key] for row in rows]
+        size, name = unit(dimension, values)
+        pairs = [(row.mean[key], row.half[key]) for row in rows]
+        cells = tuple(shown(mean / size, None if half is None else half / size) for mean, half in pairs)
+        told.append(Column(key, title, short, name, cells, _marked(values, better(values))))
+    if any(row.versus for row in rows):
+        ratio = [row.versus[0] if row.versus else math.inf for row in rows]
+        cells = tuple(shown(*row.versus) if row.versus else "" for row in rows)
+        best = _marked(ratio, min(ratio))
+        told.append(Column("versus", "JCT vs best rule", "vs best rule", "", cells, best))
+    return told
+
+
+def _idle(key: str, rows: Sequence[Row]) -> bool:
+    """Whether a column would say nothing: all zero, or what utilisation says already."""
+    if key == "gpu_allocation":
+        return all("utilization" in row.mean for row in rows)
+    return key in ONLY_IF_ANY and not any(row.mean[key] for row in rows)
+
+
+def shown(value: float, half: float | None = None) -> str:
+    """Three figures, thousands apart; half a width with the decimals of the value."""
+    if value == 0 and not half:
+        return "0"
+    largest = max(abs(value), (half or 0.0) / 10)  # 0 ± 3 needs no more decimals than 3 does
+    places = max(0, min(3, 2 - math.floor(math.log10(largest))))
+    if value == int(value) and not half:
+        places = 0
+    text = f"{value:,.{places}f}"
+    return text if not half else f"{text} ± {half:,.{places}f}"
+
+
+def _marked(values: Sequence[float], best: float) -> tuple[bool, ...]:
+    equal = tuple(math.isclose(value, best, rel_tol=1e-9, abs_tol=1e-12) for value in values)
+    return (False,) * len(values) if all(equal) else equal
+
+
+def as_rich(rows: Sequence[Row]) -> Table:
+    """The table for a terminal: right-aligned, the best of each column bold."""
+    seeds = max((len(row.seeds) for row in rows), default=0)
+    caption = f"mean ± 95 % interval over {seeds} seeds" if seeds > 1 else None
+    table = Table(box=SIMPLE_HEAD, caption=caption, header_style="", caption_style="dim")
+    table.add_column("policy", no_wrap=True)
+    told = columns(rows)
+    for column in told:
+        table.add_column(f"{column.short}\n{column.unit}".rstrip(), justify="right")
+    for i, row in enumerate(rows):
+        cells = [Text(column.cells[i], style="bold" if column.best[i] else "") for column in told]
+        table.add_row(Text(row.policy), *cells)
+    return table
