@@ -105,7 +105,12 @@ def played(
 
 
 def ruled(
-    jobs: Workload, machine: Cluster, policy: object, *, profile: Profile | None = None, **models: object
+    jobs: Workload,
+    machine: Cluster,
+    policy: object,
+    *,
+    profile: Profile | None = None,
+    **models: object,
 ) -> Logged:
     """The world after a policy has run it to its end."""
     backend = Logged(jobs, machine, profile, Models(**models))
@@ -124,7 +129,9 @@ def one_kind(shapes: Sequence[Shape] = (Shape(),), **tables: object) -> Profile:
     return replace(made, **{name: np.asarray(table, float) for name, table in tables.items()})
 
 
-def books(jobs: Workload, machine: Cluster, events: Iterable[Event], end_s: float) -> dict[str, float]:
+def books(
+    jobs: Workload, machine: Cluster, events: Iterable[Event], end_s: float
+) -> dict[str, float]:
     """The running totals computed anew from the log alone, for gangs at shape 0 with steady use.
 
     Keeps what is where, and sums rectangles between one event and the next.
@@ -138,7 +145,9 @@ def books(jobs: Workload, machine: Cluster, events: Iterable[Event], end_s: floa
     ended: set[int] = set()
     unmet = dict(enumerate(map(set, parents_of(jobs))))
     up = np.ones(count, bool)
-    total = dict.fromkeys(("waiting_s", "system_s", "busy_s", "idle_s", "imbalance_s", "energy_j"), 0.0)
+    total = dict.fromkeys(
+        ("waiting_s", "system_s", "busy_s", "idle_s", "imbalance_s", "energy_j"), 0.0
+    )
     now_s = 0.0
     for event in [*events, Event(end_s, What.PLACED, -1)]:
         dt = event.time_s - now_s
@@ -148,7 +157,9 @@ def books(jobs: Workload, machine: Cluster, events: Iterable[Event], end_s: floa
             for node in nodes:
                 load[node] += jobs.demand[job, driver[node]] * jobs.truth["use"][job] / cap[node]
                 pieces[node] += 1
-        watts = machine.nodes["idle_w"] + (machine.nodes["peak_w"] - machine.nodes["idle_w"]) * np.minimum(load, 1)
+        watts = machine.nodes["idle_w"] + (
+            machine.nodes["peak_w"] - machine.nodes["idle_w"]
+        ) * np.minimum(load, 1)
         total["waiting_s"] += len(waiting) * dt
         total["system_s"] += (len(waiting) + len(where)) * dt
         total["busy_s"] += load.sum() * dt
@@ -220,7 +231,12 @@ def random_profile() -> Profile:
 
 
 def random_jobs(
-    rng: np.random.Generator, *, count: int = 40, span_s: float = 400.0, wild: bool = True, exact: bool = False
+    rng: np.random.Generator,
+    *,
+    count: int = 40,
+    span_s: float = 400.0,
+    wild: bool = True,
+    exact: bool = False,
 ) -> Workload:
     """Single jobs, gangs and arrays over cores, memory, whole and shared GPUs, in whole seconds.
 

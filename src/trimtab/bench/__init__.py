@@ -1,0 +1,86 @@
+"""Speed of the engine on this machine, beside peers where they are installed: `trimtab bench`."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, NamedTuple
+
+from trimtab.bench.cases import BY_NAME, Measured, Setup
+from trimtab.errors import TraceError, UnknownName
+
+PACKAGES = ("trimtab", "numpy", "numba", "simpy", "hpcsim")
+
+
+class Row(NamedTuple):
+    name: str
+    value: float
+    unit: str
+    peers: dict[str, float]
+
+    @property
+    def peer(self) -> str | None:
+        """The fastest one."""
+        return max(self.peers, key=self.peers.__getitem__) if self.peers else None
+
+    @property
+    def ratio(self) -> float | None:
+        return None if self.peer is None else self.value / self.peers[self.peer]
+
+    def as_json(self) -> dict[str, Any]:
+        peer_value = None if self.peer is None else self.peers[self.peer]
+        return {
+            "name": self.name,
+            "value": self.value,
+            "unit": self.unit,
+            "peer": self.peer,
+            "peer_value": peer_value,
+        }
+
+
+def chosen(only: Sequence[str] | None) -> list[str]:
+    """The names to measure, in the table's order; several may be given in one text with commas."""
+    wanted = [name for text in only or () for name in text.split(",") if name]
+    for name in wanted:
+        if name not in BY_NAME:
+            near = difflib.get_close_matches(name, BY_NAME, n=1, cutoff=0.0)[0]
+            raise UnknownName(
+                f"benchmark {name!r} is unknown; did you mean {near!r}? known: {', '.join(BY_NAME)}"
+            )
+    return [name for name in BY_NAME if name in wanted or not wanted]
+
+
+def measured(
+    setup: Setup, names: Sequence[str], told: Callable[[str], None] | None = None
+) -> Iterator[Row]:
+    """One row a name, as soon as each is finished; `told` hears what is measured next."""
+    lone = (setup.pods is None) != (setup.nodes is None)
+    if lone or (setup.order is not None and setup.pods is None):
+        raise TraceError(
+            "openb's pods, nodes and order belong together; give --pods and --nodes with --order"
+        )
+    for name in names:
+        if told:
+            told(name)
+        found: Measured = BY_NAME[name](setup)
+        yield Row(name, found.value, found.unit, found.peers)
+
+
+def header(setup: Setup) -> str:
+    """How it was measured and on what."""
+    versions = []
+    for package in PACKAGES:
+        try:
+            versions.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            continue
+    log = setup.swf or "made by a fixed seed"
+    machine = f"{platform.machine()}, {os.cpu_count()} cores; Python {platform.python_version()}"
+    return (
+        f"best of a few repetitions after a warm-up, compilation excluded; log: {log}"
+        f"{'; quick: smaller inputs' if setup.quick else ''}\n"
+        f"{machine}, {', '.join(versions)}"
+    )

@@ -19,7 +19,10 @@ SDSC_JOBS, SDSC_NODES, SDSC_LOAD = 59_705, 128, 0.83
 LONGEST_S = 64_800.0  # the machine's limit of 18 h
 # widths and their shares of the log: the powers of two, and the commonest of the others
 WIDTHS = (1, 2, 4, 8, 16, 32, 64, 128, 3, 6, 10, 12, 20, 24)
-WIDTH_SHARE = (0.218, 0.129, 0.127, 0.122, 0.114, 0.074, 0.052, 0.003, 0.03, 0.04, 0.03, 0.03, 0.02, 0.011)
+WIDTH_SHARE = (
+    *(0.218, 0.129, 0.127, 0.122, 0.114, 0.074, 0.052, 0.003),
+    *(0.03, 0.04, 0.03, 0.03, 0.02, 0.011),
+)
 
 # model: (nodes, GPUs a node, cpu_milli, memory_mib): the commonest shapes, which add up to the
 # published 4,392 G2, 842 T4, 312 G3, 265 P100, 204 V100M32, 195 V100M16 and 2 A10 on 1,213 nodes
@@ -49,8 +52,10 @@ POD_CPU_MEMORY = (
 POD_CPU_SHARE = (0.25, 0.14, 0.13, 0.12, 0.1, 0.1, 0.05, 0.05, 0.03, 0.03)
 
 
-def sdsc_like(jobs: int = SDSC_JOBS, load: float = SDSC_LOAD, seed: int = SEED) -> tuple[Workload, Cluster]:
-    """A log in whole seconds: log-normal run times, requests too large, arrivals in bursts by the hour.
+def sdsc_like(
+    jobs: int = SDSC_JOBS, load: float = SDSC_LOAD, seed: int = SEED
+) -> tuple[Workload, Cluster]:
+    """A log in whole seconds: log-normal run times, too large requests, bursts of arrivals.
 
     Run times have the log's mean and standard deviation of log seconds (6.03 and 2.65).
     """
@@ -75,7 +80,9 @@ def sdsc_like(jobs: int = SDSC_JOBS, load: float = SDSC_LOAD, seed: int = SEED) 
     return made, cluster([[SDSC_NODES]], resources=("node",), kinds=("pool",), source="128 nodes")
 
 
-def openb_like(pods: int = OPENB_PODS, seed: int = SEED) -> tuple[dict[str, Array], dict[str, Array]]:
+def openb_like(
+    pods: int = OPENB_PODS, seed: int = SEED
+) -> tuple[dict[str, Array], dict[str, Array]]:
     """Columns of 1,213 nodes and of pods in order of arrival, as `traces.openb` reads them."""
     rng = np.random.default_rng(seed)
     model, count, *sizes = (list(column) for column in zip(*OPENB_NODES))
@@ -113,7 +120,10 @@ def dags(jobs: int = 1000, executors: int = 50, seed: int = SEED) -> tuple[Workl
     rows = int(stages.sum())
     first = np.repeat(np.cumsum(stages) - stages, stages)
     nth = np.arange(rows) - first
-    parents = [sorted({int(f + rng.integers(n)) for _ in range(1 + n % 2)}) if n else [] for f, n in zip(first, nth)]
+    parents = [
+        sorted({int(f + rng.integers(n)) for _ in range(1 + n % 2)}) if n else []
+        for f, n in zip(first, nth)
+    ]
     tasks = np.ceil(np.clip(rng.lognormal(np.log(8), 1.2, rows), 1, 400)).astype(np.int64)
     work_s = np.clip(rng.lognormal(np.log(10), 1.0, rows), 0.5, 600)
     rate_hz = 0.8 * executors * jobs / float((tasks * work_s).sum())
@@ -131,13 +141,20 @@ def dags(jobs: int = 1000, executors: int = 50, seed: int = SEED) -> tuple[Workl
     return made, cluster([[executors]], resources=("executor",), source=f"{executors} executors")
 
 
-def mixed(jobs: int, *, times: int = 1, short: bool = False, **params: Any) -> tuple[Workload, Cluster]:
-    """The mixed-gpu preset with `times` as many nodes. Nothing is pinned: of pinned jobs some fit no node.
+def mixed(
+    jobs: int, *, times: int = 1, short: bool = False, **params: Any
+) -> tuple[Workload, Cluster]:
+    """The mixed-gpu preset with `times` as many nodes; no job is pinned to a GPU model.
 
-    `short` makes run times so alike that a few thousand jobs reach the steady state, where the cost
-    of a job can be compared between sizes.
+    `short` makes run times so short and alike that a few thousand jobs fill the cluster, so that
+    the cost of a job can be compared between sizes.
     """
-    machine = mixed_gpu_cluster(a100=2 * times, v100=19 * times, t4=13 * times, p100=4 * times, cpu=10 * times)
+    count = {"a100": 2, "v100": 19, "t4": 13, "p100": 4, "cpu": 10}
+    machine = mixed_gpu_cluster(**{kind: times * nodes for kind, nodes in count.items()})
     if short:
-        params = {"median_s": 300.0, "sigma": 0.8, "longest_s": 1800.0, "arrivals": "poisson", "load": 0.8} | params
-    return synthetic.generate("mixed-gpu", seed=SEED, jobs=jobs, cluster=machine, pinned=0.0, **params), machine
+        alike = {"median_s": 300.0, "sigma": 0.8, "longest_s": 1800.0, "arrivals": "poisson"}
+        params = alike | params
+    work = synthetic.generate(
+        "mixed-gpu", seed=SEED, jobs=jobs, cluster=machine, pinned=0.0, **params
+    )
+    return work, machine

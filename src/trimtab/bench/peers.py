@@ -8,7 +8,7 @@ removed, so that it does not start on any Python that Trimtab supports. Other ro
 from __future__ import annotations
 
 import importlib.util
-import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -34,7 +34,8 @@ def simpy_fcfs(submit_s: Array, run_s: Array, width: Array, capacity: int) -> Ar
         yield pool.put(units)
 
     def arrivals():  # type: ignore[no-untyped-def]
-        for row, (submit, run, units) in enumerate(zip(submit_s.tolist(), run_s.tolist(), width.tolist())):
+        columns = submit_s.tolist(), run_s.tolist(), width.tolist()
+        for row, (submit, run, units) in enumerate(zip(*columns)):
             yield env.timeout(submit - env.now)
             env.process(job(row, run, units))
 
@@ -43,16 +44,18 @@ def simpy_fcfs(submit_s: Array, run_s: Array, width: Array, capacity: int) -> Ar
     return start_s
 
 
-def hpcsim_steps_per_s(steps: int, seed: int = 0) -> float:
-    """Steps a second of hpcsim's environment, which observes 121 x 12 numbers, with its defaults."""
+def hpcsim_play(steps: int, seed: int = 0) -> Callable[[], None]:
+    """A call that steps hpcsim's environment (121 x 12 observation) on its own default jobs."""
     from hpcsim.rl.env import EnvConfig, HPCGreenEnv
 
     env = HPCGreenEnv(EnvConfig(seq_len=256, seed=seed))
-    env.reset()
-    env.step(int(env.action_mask1().argmax()))
-    began_s, done = time.perf_counter(), False
-    for _ in range(steps):
-        if done:
-            env.reset()
-        _, _, done, *_ = env.step(int(env.action_mask1().argmax()))
-    return steps / (time.perf_counter() - began_s)
+
+    def play() -> None:
+        env.seed(seed)
+        env.reset()
+        for _ in range(steps):
+            _, _, done, *_ = env.step(int(env.action_mask1().argmax()))
+            if done:
+                env.reset()
+
+    return play

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from trimtab.core import Array, Decision, Snapshot, Start, Stop
+from trimtab.core import Decision, Snapshot
 from trimtab.rules.names import BACKFILLS, Rule, parse
 from trimtab.rules.plan import decide, decide_conservative
-from trimtab.rules.world import CONF, ENTRY, HEAD, World
+from trimtab.rules.seen import decisions_of, world_of
 
 
 class RulePolicy:
@@ -17,90 +15,15 @@ class RulePolicy:
         self.name = name
         self.rule: Rule = parse(name, seed)
         self._room = 256
-        self._pass_no = 0
-        self._refused: Array = np.zeros((1, 0), np.int64)
 
     def decide(self, snapshot: Snapshot) -> list[Decision]:
+        rule, waiting = self.rule, len(snapshot.queue)
         while True:
-            world = self._world(snapshot)
-            rule = self.rule
+            world = world_of(snapshot, self._room)
             if rule.backfill == BACKFILLS["conservative"]:
-                decide_conservative(world, rule.order, rule.place, rule.seed, len(snapshot.queue))
+                decide_conservative(world, rule.order, rule.place, rule.seed, waiting)
             else:
-                decide(world, rule.order, rule.backfill, rule.place, rule.seed, len(snapshot.queue))
-            head = world.head[0]
-            self._pass_no = int(head["pass_no"])
-            if not head["full"]:
+                decide(world, rule.order, rule.backfill, rule.place, rule.seed, waiting)
+            if not world.head[0]["full"]:
                 return decisions_of(world)
             self._room *= 2
-
-    def _world(self, snapshot: Snapshot) -> World:
-        """A world to plan in: the snapshot's arrays as they are, copies of what a plan books in."""
-        jobs, waiting = len(snapshot.jobs), len(snapshot.queue)
-        nodes, resources = snapshot.free.shape
-        devices = snapshot.gpu_free.shape[1]
-        head, conf = np.zeros(1, HEAD), np.zeros(1, CONF)
-        head["now_s"], head["jobs"], head["nodes"] = snapshot.now_s, jobs, nodes
-        head["pass_no"] = self._pass_no
-        conf["startup_s"] = snapshot.startup_s
-        if self._refused.shape[1] < jobs:
-            self._refused = np.zeros((1, jobs), np.int64)
-        profile = snapshot.profile
-        tenants = int(snapshot.jobs["tenant"].max(initial=0)) + 1
-        return World(
-            jobs=snapshot.jobs[None],
-            demand=snapshot.demand[None],
-            state=snapshot.state[None],
-            nodes=snapshot.nodes[None],
-            capacity=snapshot.capacity[None],
-            capacity_sum=snapshot.capacity.sum(0)[None],
-            free=snapshot.free[None].copy(),
-            gpu_free=snapshot.gpu_free[None].copy(),
-            gpu_mem=snapshot.gpu_mem_free[None].copy(),
-            node_state=snapshot.node_state[None],
-            runs=snapshot.runs[None],
-            pieces=snapshot.pieces[None],
-            head=head,
-            conf=conf,
-            rate=profile.rate,
-            slow=profile.slow,
-            scale=np.array([shape.scale for shape in profile.shapes]),
-            link=snapshot.link,
-            mix_jobs=snapshot.mix.jobs,
-            mix_demand=snapshot.mix.demand,
-            mix_share=snapshot.mix.share,
-            entry=np.zeros((1, self._room), ENTRY),
-            stop=np.zeros((1, len(snapshot.runs)), np.int64),
-            score=np.zeros((1, nodes)),
-            slots=np.zeros((1, nodes), np.int64),
-            later_free=np.zeros((1, nodes, resources)),
-            later_gpu_free=np.zeros((1, nodes, devices)),
-            later_gpu_mem=np.zeros((1, nodes, devices)),
-            refused=self._refused,
-            queue=np.ascontiguousarray(snapshot.queue, np.int64)[None],
-            turn=np.zeros((1, waiting), np.int64),
-            turn_words=np.zeros((1, (waiting + 63) // 64), np.uint64),
-            turn_heads=np.zeros((1, (waiting + 4095) // 4096), np.uint64),
-            prefer=np.zeros((1, jobs), np.int64),
-            held=np.zeros((1, tenants, resources)),
-            share=np.zeros((1, tenants)),
-        )
-
-
-def decisions_of(world: World) -> list[Decision]:
-    """What a pass left in the world's entries, as decisions: stops first, then starts in order."""
-    head = world.head[0]
-    stops = world.runs[0]["job"][world.stop[0, : head["stops"]]]
-    made: list[Decision] = [Stop(int(job)) for job in dict.fromkeys(stops.tolist())]
-    entry = world.entry[0, : head["starts"]]
-    jobs = entry["job"].tolist()
-    nodes, devices = entry["node"].tolist(), entry["devices"].tolist()
-    i = 0
-    while i < len(jobs):
-        end = i + 1
-        while end < len(jobs) and jobs[end] == jobs[i]:
-            end += 1
-        masks = tuple(devices[i:end]) if any(devices[i:end]) else ()
-        made.append(Start(jobs[i], tuple(nodes[i:end]), devices=masks))
-        i = end
-    return made

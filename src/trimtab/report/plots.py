@@ -1,8 +1,8 @@
 """Plots of a comparison as SVG text. A policy keeps its colour through all plots of a page.
 
-Figures are made without pyplot: no window, no global figure. Text stays text in the SVG, so that the
-page's fonts apply and labels can be searched; the `id`s begin with the plot's name, so that many plots
-fit in one page.
+Figures are made without pyplot: no window, no global figure. Text stays text in the SVG, so that
+the page's fonts apply and labels can be searched; the `id`s begin with the plot's name, so that
+many plots fit in one page.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trimtab.report import series
 from trimtab.report.series import Steps
 from trimtab.report.table import COLUMNS, Row, shown, unit
 
-# Okabe and Ito's colours that stand out on white, then Tol's muted ones: told apart without red-green.
+# Okabe and Ito's colours that stand out on white, then Tol's muted: safe for colour-blind eyes.
 PALETTE = (
     *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"),
     *("#56B4E9", "#332288", "#882255", "#999933", "#555555"),
@@ -57,12 +57,20 @@ STYLE = {
     "savefig.transparent": True,
 }
 WIDTH_IN, LEFT_IN, FOOT_IN, HEAD_IN = 10.2, 0.72, 0.52, 0.1
+PANEL_LETTERS = len("mean 00.0%")
 LETTER_IN = 0.083  # of the legend, rather too much
 MOST_SERIES = len(PALETTE)
 BINS = 360  # of time: about two points a pixel column in print, one on a screen
 POINTS = 500  # of a distribution
 DURATIONS = (
-    *((1e-3, "1 ms"), (1e-2, "10 ms"), (0.1, "0.1 s"), (1.0, "1 s"), (10.0, "10 s"), (60.0, "1 min")),
+    *(
+        (1e-3, "1 ms"),
+        (1e-2, "10 ms"),
+        (0.1, "0.1 s"),
+        (1.0, "1 s"),
+        (10.0, "10 s"),
+        (60.0, "1 min"),
+    ),
     *((600.0, "10 min"), (3600.0, "1 h"), (36000.0, "10 h"), (86400.0, "1 d"), (864000.0, "10 d")),
     *((8640000.0, "100 d"),),
 )
@@ -75,7 +83,11 @@ def svg(figure: Figure, name: str) -> str:
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": name}):
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     text = out.getvalue()
-    text = text[text.index("<svg") :].replace("xlink:href", "href").replace(' xmlns:xlink="http://www.w3.org/1999/xlink"', "")
+    text = (
+        text[text.index("<svg") :]
+        .replace("xlink:href", "href")
+        .replace(' xmlns:xlink="http://www.w3.org/1999/xlink"', "")
+    )
     text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r'\b(id|href)="(#?)', rf'\1="\2{name}-', text)
     return re.sub(r"url\(#", f"url(#{name}-", text).strip()
@@ -92,7 +104,7 @@ def blank(
     head_in: float = HEAD_IN,
     **subplots: object,
 ) -> tuple[Figure, Array]:
-    """A styled figure and its axes, (rows, columns), inside fixed margins: axes of a page line up."""
+    """A figure and its axes, (rows, columns), inside fixed margins: the axes of a page line up."""
     figure = Figure(figsize=(WIDTH_IN, height_in))
     axes = figure.subplots(rows, columns, squeeze=False, **subplots)
     figure.subplots_adjust(
@@ -106,7 +118,7 @@ def blank(
 
 def beside_in(names: Sequence[str]) -> float:
     """Room to the right of the axes for a legend of these names."""
-    return 0.6 + LETTER_IN * max((len(short(name)) for name in names), default=0)
+    return 0.6 + LETTER_IN * max([PANEL_LETTERS, *(len(short(name)) for name in names)])
 
 
 def short(name: str, most: int = 30) -> str:
@@ -120,14 +132,18 @@ def colours(names: Sequence[str]) -> dict[str, str]:
 
 def clock(length_s: float) -> tuple[float, str]:
     """(seconds, name) of the unit for an axis of that length."""
-    for least_s, size_s, name in ((4 * 86400.0, 86400.0, "d"), (3 * 3600.0, 3600.0, "h"), (180.0, 60.0, "min")):
+    for least_s, size_s, name in (
+        (4 * 86400.0, 86400.0, "d"),
+        (3 * 3600.0, 3600.0, "h"),
+        (180.0, 60.0, "min"),
+    ):
         if length_s >= least_s:
             return size_s, name
     return 1.0, "s"
 
 
 def waits(pooled: Mapping[str, Array], name: str = "waits") -> str:
-    """Distribution of wait, a line a policy. Shorter waits than the axis shows count at its left end."""
+    """Distribution of wait, a line a policy. Waits too short for the axis count at its left end."""
     above = np.concatenate([values[values > 0] for values in pooled.values()] or [np.zeros(0)])
     least_s = float(np.percentile(above, 2)) if len(above) else 1.0
     low_s = max((s for s, _ in DURATIONS if s <= min(least_s, 1.0)), default=DURATIONS[0][0])
@@ -138,7 +154,9 @@ def waits(pooled: Mapping[str, Array], name: str = "waits") -> str:
         high_s = max(float(above.max(initial=low_s)), 10 * low_s)
         ticks = [(s, text) for s, text in DURATIONS if low_s <= s <= high_s]
         ax.set_xlim(low_s, high_s * 1.1)
-        ax.set_xticks([s for s, _ in ticks], [("≤ " if s == low_s else "") + text for s, text in ticks])
+        ax.set_xticks(
+            [s for s, _ in ticks], [("≤ " if s == low_s else "") + text for s, text in ticks]
+        )
         ax.set_xlabel("wait from submit to first start (log scale)")
         return svg(figure, name)
 
@@ -162,7 +180,9 @@ def _distributions(ax, pooled: Mapping[str, Array]) -> None:
     ax.set_xscale("log")
     for key, colour in colours(list(pooled)).items():
         x, share = series.ecdf(pooled[key])
-        if len(x) > POINTS:  # the same shape from points at even steps of the share, and of the values
+        if (
+            len(x) > POINTS
+        ):  # the same shape from points at even steps of the share, and of the values
             even = np.searchsorted(share, np.linspace(0, 1, POINTS // 2))
             wide = np.searchsorted(x, np.geomspace(max(x[0], 1e-9), x[-1], POINTS // 2))
             keep = np.unique(np.clip(np.concatenate((even, wide, [0])), 0, len(x) - 1))
@@ -217,16 +237,16 @@ def panels(
     over: str = "",
     ends_s: Mapping[str, float] | None = None,
 ) -> str:
-    """Series over time, one small panel each with shared axes: time means of equal bins, and the mean.
+    """Series over time, one small panel each: time means of equal bins, and the mean.
 
-    `size` is the unit of the values. A series is shown and averaged until its own end. `over` names the
-    axis where it does not count time.
+    `size` is the unit of the values. A series is shown and averaged until its own end. `over` names
+    the axis where it does not count time.
     """
     edges_s = np.linspace(*span_s, BINS + 1)
     paint = colours(list(lines))
     with matplotlib.rc_context(STYLE):
         height_in = 0.66 * len(lines) + FOOT_IN + HEAD_IN
-        beside = beside_in([*lines, "mean 00.0%"])
+        beside = beside_in(list(lines))
         figure, axes = blank(height_in, len(lines), right_in=beside, sharex=True, sharey=True)
         figure.subplots_adjust(hspace=0.35)
         for ax, (key, of) in zip(axes[:, 0], lines.items()):
@@ -235,23 +255,33 @@ def panels(
             mean = float(series.averaged(of, np.array([span_s[0], end_s]))[0]) / size
             colour = PALETTE[0] if one_colour else paint[key]
             size_s = _time_axis(ax, span_s, over)
-            ax.stairs(values, (edges_s - span_s[0]) / size_s, fill=True, color=colour, alpha=0.75, linewidth=0)
-            last = (end_s - span_s[0]) / size_s
+            x, last = (edges_s - span_s[0]) / size_s, (end_s - span_s[0]) / size_s
+            ax.stairs(values, x, fill=True, color=colour, alpha=0.75, linewidth=0)
             ax.plot([0, last], [mean, mean], color=INK, linewidth=0.9, dashes=(4, 3))
-            ax.set_ylim(0, 1.0 if share else None)
-            if share:
-                ax.set_yticks([0, 0.5, 1.0])
-                ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-            else:
-                ax.yaxis.set_major_locator(MaxNLocator(2))
-            told = f"mean {mean:.1%}" if share else f"mean {shown(mean)}"
-            ax.text(1.012, 0.66, short(key), transform=ax.transAxes, va="center", fontweight="bold")
-            ax.text(1.012, 0.27, told, transform=ax.transAxes, va="center", color=FAINT, fontsize=8.5)
-            ax.tick_params(axis="y", labelsize=8)
-            ax.set_xlabel("")
+            _panel_axis(ax, share)
+            _panel_name(ax, short(key), f"mean {mean:.1%}" if share else f"mean {shown(mean)}")
         _time_axis(axes[-1, 0], span_s, over)
-        figure.text(0.012, 0.5 + 0.5 * (FOOT_IN - HEAD_IN) / height_in, label, rotation=90, va="center")
+        figure.text(
+            0.012, 0.5 + 0.5 * (FOOT_IN - HEAD_IN) / height_in, label, rotation=90, va="center"
+        )
         return svg(figure, name)
+
+
+def _panel_axis(ax, share: bool) -> None:
+    ax.set_ylim(0, 1.0 if share else None)
+    if share:
+        ax.set_yticks([0, 0.5, 1.0])
+        ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    else:
+        ax.yaxis.set_major_locator(MaxNLocator(2))
+    ax.tick_params(axis="y", labelsize=8)
+    ax.set_xlabel("")
+
+
+def _panel_name(ax, name: str, told: str) -> None:
+    beside = {"transform": ax.transAxes, "va": "center"}
+    ax.text(1.012, 0.66, name, fontweight="bold", **beside)
+    ax.text(1.012, 0.27, told, color=FAINT, fontsize=8.5, **beside)
 
 
 def _time_axis(ax, span_s: tuple[float, float], over: str = "") -> float:
@@ -284,7 +314,15 @@ def bars(rows: Sequence[Row], name: str = "bars") -> str:
             ax.barh(place, values, height=0.62, color=paint, alpha=0.85)
             if halves.any():
                 low = np.minimum(halves, values)  # none of these can be below 0
-                ax.errorbar(values, place, xerr=[low, halves], fmt="none", ecolor=INK, elinewidth=1.0, capsize=2.5)
+                ax.errorbar(
+                    values,
+                    place,
+                    xerr=[low, halves],
+                    fmt="none",
+                    ecolor=INK,
+                    elinewidth=1.0,
+                    capsize=2.5,
+                )
             top = float((values + halves).max()) or 1.0
             for at, value, half in zip(place, values, halves):
                 ax.text(value + half + 0.04 * top, at, shown(float(value)), va="center", fontsize=8)

@@ -1,8 +1,8 @@
-"""Time series and distributions of a Result: pure functions on its log, or on its job states without one.
+"""Time series and distributions of a Result: from its log, or from its job states without one.
 
-A run ends at the first log row after its start that ends its job, that stops the run, or that uses its
-slot again. The log does not say when one run of an array ends while others go on: each is taken to
-last the array's mean wall time an instance, which is exact where all run at one speed.
+A run ends at the first log row after its start that ends its job, that stops the run, or that uses
+its slot again. The log does not say when one run of an array ends while others go on: each is taken
+to last the array's mean wall time an instance, which is exact where all run at one speed.
 """
 
 from __future__ import annotations
@@ -107,7 +107,9 @@ def _next_row(group: Array, row: Array, other_group: Array, other_row: Array, ro
 def _array_end_s(result: Result, found: Array) -> Array:
     """The latest end of each piece by its array's mean run, inf for jobs that run as one."""
     jobs, state = result.workload.jobs, result.state
-    one_by_one = (jobs["gang"] == 0) & (jobs["instances"] > 1) & (state["status"] == Status.FINISHED)
+    one_by_one = (
+        (jobs["gang"] == 0) & (jobs["instances"] > 1) & (state["status"] == Status.FINISHED)
+    )
     run_s = np.where(one_by_one, state["attained_s"] / jobs["instances"], np.inf)
     return found["start_s"] + run_s[found["job"]]
 
@@ -134,7 +136,9 @@ def queue_length(result: Result) -> Steps:
         until_s = np.where(np.isnan(state["start_s"]), state["end_s"], state["start_s"])
         until_s = np.where(np.isnan(until_s), span_s(result)[1], until_s)
         one = np.ones(len(ready_s))
-        return steps(np.concatenate((np.minimum(ready_s, until_s), until_s)), np.concatenate((one, -one)))
+        return steps(
+            np.concatenate((np.minimum(ready_s, until_s), until_s)), np.concatenate((one, -one))
+        )
     ran = pieces(result)
     start = (log["what"] == What.STARTED) & ~np.isin(log["reason"], (MOVED, RESIZED))
     left = np.where(start, -log["count"], 0)
@@ -187,21 +191,29 @@ def amounts(result: Result) -> tuple[Array, Array]:
     work, machine, name = result.workload, result.cluster, measured_resource(result)
     if name == "processor":
         capacity = machine.capacity[:, 0]
-        return work.meta["procs"] / work.jobs["instances"], capacity * (work.meta["max_procs"] / capacity.sum())
+        return work.meta["procs"] / work.jobs["instances"], capacity * (
+            work.meta["max_procs"] / capacity.sum()
+        )
     capacity = machine.capacity[:, machine.resources.index(name)]
     if name not in work.resources:
         return np.zeros(len(work)), capacity
     return work.demand[:, work.resources.index(name)], capacity
 
 
-def allocated(result: Result, node_kind: int | None = None, scale: Array | None = None) -> Steps | None:
+def allocated(
+    result: Result, node_kind: int | None = None, scale: Array | None = None
+) -> Steps | None:
     """Allocated share of the measured resource, of all nodes or of one kind.
 
-    `scale` is that of the profile's shapes, 1 where not given. Without a log a job holds its nodes from
-    its first start to its end, and kinds are not told apart: None for one of several.
+    `scale` is that of the profile's shapes, 1 where not given. Without a log a job holds its nodes
+    from its first start to its end, and kinds are not told apart: None for one of several.
     """
     each, capacity = amounts(result)
-    inside = np.ones(len(capacity), bool) if node_kind is None else result.cluster.nodes["kind"] == node_kind
+    inside = (
+        np.ones(len(capacity), bool)
+        if node_kind is None
+        else result.cluster.nodes["kind"] == node_kind
+    )
     total = float(capacity[inside].sum())
     if result.log is None:
         return _allocated_by_state(result, each, total) if inside.all() and total > 0 else None
@@ -241,7 +253,9 @@ def power(result: Result, profile: Profile | None = None) -> Steps | None:
     if result.log is None or not nodes["peak_w"].any():
         return None
     work, ran, down = result.workload, pieces(result), downtime(result)
-    index = [work.resources.index(r) if r in work.resources else -1 for r in result.cluster.resources]
+    index = [
+        work.resources.index(r) if r in work.resources else -1 for r in result.cluster.resources
+    ]
     driver = np.array(index)[nodes["driver"][ran["node"]]]
     demand = np.where(driver >= 0, work.demand[ran["job"], driver], 0.0)
     capacity = result.cluster.capacity[ran["node"], nodes["driver"][ran["node"]]]
@@ -253,7 +267,9 @@ def power(result: Result, profile: Profile | None = None) -> Steps | None:
     zero, one, all_up = np.zeros(len(ran)), np.ones(len(down)), np.ones(len(nodes))
     start_s = np.full(len(nodes), min(0.0, span_s(result)[0]))
     time_s = np.concatenate((start_s, ran["start_s"], ran["end_s"], down["start_s"], down["end_s"]))
-    node = np.concatenate((np.arange(len(nodes)), ran["node"], ran["node"], down["node"], down["node"]))
+    node = np.concatenate(
+        (np.arange(len(nodes)), ran["node"], ran["node"], down["node"], down["node"])
+    )
     draws = np.concatenate((0 * all_up, draw, -draw, 0 * one, 0 * one))
     ups = np.concatenate((all_up, zero, zero, -one, one))
     turn = np.lexsort((time_s, node))
@@ -266,7 +282,7 @@ def power(result: Result, profile: Profile | None = None) -> Steps | None:
 
 
 def power_error(result: Result, of: Steps) -> float:
-    """How far the integral of a power series is from the energy that was metered, as a share of it."""
+    """How far the integral of a power series is from the metered energy, as a share of that."""
     metered_j = float(result.totals["energy_j"])
     end_s = min(float(of.time_s[0]), 0.0) + float(result.totals["time_s"])
     if metered_j <= 0 or end_s <= of.time_s[0]:
@@ -275,12 +291,13 @@ def power_error(result: Result, of: Steps) -> float:
     return abs(float(averaged(of, edges_s)[0] * np.diff(edges_s)[0]) / metered_j - 1.0)
 
 
-def lanes(start_s: Array, end_s: Array, width: Array, capacity: float) -> tuple[Array, Array, Array]:
+def lanes(
+    start_s: Array, end_s: Array, width: Array, capacity: float
+) -> tuple[Array, Array, Array]:
     """Lay intervals of a width side by side in 0 .. capacity: (row, low, high) of each part.
 
-    In order of start, each takes the lowest gap that holds it whole, or else the lowest gaps. What does
-    not fit at all is left out; where the widths come from a booking that never exceeds the capacity,
-    everything fits.
+    In order of start, each takes the lowest gap that holds it whole, or else the lowest gaps. What
+    does not fit is left out; widths booked within the capacity all fit.
     """
     free = [(0.0, float(capacity))]
     ends: list[tuple[float, int, float, float]] = []

@@ -1,4 +1,4 @@
-"""The table of a comparison: one row a policy, means over seeds with 95 % intervals, readable units."""
+"""The table of a comparison: one row a policy, means over seeds with 95 % intervals."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from rich.box import SIMPLE_HEAD
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -39,7 +40,12 @@ COLUMNS = {  # metric: title, short title, dimension, better
 }
 ONLY_IF_ANY = ("energy_j", "preemptions", "failed", "rejected")
 UNITS = {  # dimension: (from this value on, size, name), largest first
-    "time": ((2 * 86400.0, 86400.0, "d"), (2 * 3600.0, 3600.0, "h"), (120.0, 60.0, "min"), (0.0, 1.0, "s")),
+    "time": (
+        (2 * 86400.0, 86400.0, "d"),
+        (2 * 3600.0, 3600.0, "h"),
+        (120.0, 60.0, "min"),
+        (0.0, 1.0, "s"),
+    ),
     "energy": ((3.6e9, 3.6e9, "MWh"), (3.6e6, 3.6e6, "kWh"), (3.6e3, 3.6e3, "Wh"), (0.0, 1.0, "J")),
     "share": ((0.0, 0.01, "%"),),
     "count": ((0.0, 1.0, ""),),
@@ -61,7 +67,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Column:
-    """A column as text. `best` marks the rows that no other betters; none where all are equal."""
+    """A column as text. `best` marks the rows that no other is seen to better."""
 
     key: str
     title: str
@@ -155,7 +161,7 @@ def strongest_rule(rows: Sequence[Row]) -> Row | None:
 
 
 def unit(dimension: str, values: Sequence[float]) -> tuple[float, str]:
-    """(size, name) of the unit that suits most of the values: chosen by the median of those above 0."""
+    """(size, name) of the unit that suits the median of the values above 0."""
     above = [value for value in values if value > 0]
     middle = float(np.median(above)) if above else 0.0
     for least, size, name in UNITS[dimension]:
@@ -173,12 +179,14 @@ def columns(rows: Sequence[Row]) -> list[Column]:
         values = [row.mean[key] for row in rows]
         size, name = unit(dimension, values)
         pairs = [(row.mean[key], row.half[key]) for row in rows]
-        cells = tuple(shown(mean / size, None if half is None else half / size) for mean, half in pairs)
-        told.append(Column(key, title, short, name, cells, _marked(values, better(values))))
+        cells = tuple(
+            shown(mean / size, None if half is None else half / size) for mean, half in pairs
+        )
+        told.append(Column(key, title, short, name, cells, _marked(values, cells, better(values))))
     if any(row.versus for row in rows):
         ratio = [row.versus[0] if row.versus else math.inf for row in rows]
         cells = tuple(shown(*row.versus) if row.versus else "" for row in rows)
-        best = _marked(ratio, min(ratio))
+        best = _marked(ratio, cells, min(ratio))
         told.append(Column("versus", "JCT vs best rule", "vs best rule", "", cells, best))
     return told
 
@@ -194,7 +202,7 @@ def shown(value: float, half: float | None = None) -> str:
     """Three figures, thousands apart; half a width with the decimals of the value."""
     if value == 0 and not half:
         return "0"
-    largest = max(abs(value), (half or 0.0) / 10)  # 0 ± 3 needs no more decimals than 3 does
+    largest = abs(value) or half or 0.0  # 0 ± 3 has the decimals of 3
     places = max(0, min(3, 2 - math.floor(math.log10(largest))))
     if value == int(value) and not half:
         places = 0
@@ -202,21 +210,35 @@ def shown(value: float, half: float | None = None) -> str:
     return text if not half else f"{text} ± {half:,.{places}f}"
 
 
-def _marked(values: Sequence[float], best: float) -> tuple[bool, ...]:
-    equal = tuple(math.isclose(value, best, rel_tol=1e-9, abs_tol=1e-12) for value in values)
-    return (False,) * len(values) if all(equal) else equal
+def _marked(values: Sequence[float], cells: Sequence[str], best: float) -> tuple[bool, ...]:
+    """The best value and those that read the same; none where all do."""
+    read = [cell.partition(" ± ")[0] for cell in cells]
+    like = read[values.index(best)]
+    return tuple(text == like and text != "" and len(set(read)) > 1 for text in read)
 
 
-def as_rich(rows: Sequence[Row]) -> Table:
-    """The table for a terminal: right-aligned, the best of each column bold."""
+def as_rich(rows: Sequence[Row], width: int | None = None) -> Table:
+    """The table for a terminal: right-aligned, the best of each column bold.
+
+    Where it is wider than `width` letters (None = the terminal's), intervals get their own line.
+    """
     seeds = max((len(row.seeds) for row in rows), default=0)
     caption = f"mean ± 95 % interval over {seeds} seeds" if seeds > 1 else None
+    told = columns(rows)
+    longest = [max(map(len, (column.short, *column.cells))) for column in told]
+    needs = max((len(row.policy) for row in rows), default=0) + sum(longest) + 3 * len(told) + 3
+    narrow = needs > (Console().width if width is None else width)
     table = Table(box=SIMPLE_HEAD, caption=caption, header_style="", caption_style="dim")
     table.add_column("policy", no_wrap=True)
-    told = columns(rows)
     for column in told:
-        table.add_column(f"{column.short}\n{column.unit}".rstrip(), justify="right")
+        head = column.short.replace(" ", "\n", 1) if narrow else column.short
+        table.add_column(f"{head}\n{column.unit}".rstrip(), justify="right")
+    if narrow:
+        table.padding = (0, 0)
     for i, row in enumerate(rows):
-        cells = [Text(column.cells[i], style="bold" if column.best[i] else "") for column in told]
+        cells = []
+        for column in told:
+            text = column.cells[i].replace(" ± ", "\n±") if narrow else column.cells[i]
+            cells.append(Text(text, style="bold" if column.best[i] else ""))
         table.add_row(Text(row.policy), *cells)
     return table

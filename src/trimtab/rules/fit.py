@@ -1,7 +1,10 @@
 """What fits where, and booking it: compiled, exact, one copy for every engine and backend."""
 
+import math
+
 import numpy as np
 
+from trimtab.core import QUANTUM
 from trimtab.rules.world import inner
 
 NEVER = np.uint64(0)
@@ -10,13 +13,20 @@ GRACE_S = 1.0  # a job past its request is expected to end this much later
 
 
 @inner
+def amount(demand, scale):
+    """Demand in a shape, in whole quanta like every amount, so that booking stays exact."""
+    return demand if scale == 1.0 else math.floor(demand * scale / QUANTUM) * QUANTUM
+
+
+@inner
 def allowed(w, c, node, job, shape):
-    """Whether this node may ever host the job: alive, of an allowed kind, in an allowed shape."""
+    """Whether the node may host the job: alive, of a kind and in a shape it allows and runs in."""
     kind = np.uint64(w.nodes[c, node].kind)
     return (
         w.node_state[c, node].up == 1
         and (w.jobs[c, job].node_kinds >> kind) & ONE != NEVER
         and (w.jobs[c, job].shapes >> np.uint64(shape)) & ONE != NEVER
+        and w.rate[w.jobs[c, job].kind, w.nodes[c, node].kind, shape] > 0.0
     )
 
 
@@ -25,7 +35,7 @@ def slots_in(jobs, demand, job, scale, devices, free, gpu_free, gpu_mem, limit):
     """How many instances of a request fit into these amounts of one node, at most `limit`."""
     count = limit
     for r in range(free.shape[0]):
-        wants = demand[job, r] * scale
+        wants = amount(demand[job, r], scale)
         if wants > 0.0:
             if free[r] < wants:
                 return 0
@@ -39,8 +49,8 @@ def slots_in(jobs, demand, job, scale, devices, free, gpu_free, gpu_mem, limit):
     room = 0
     for d in range(devices):
         if gpu_free[d] >= share and gpu_mem[d] >= mem:
-            if share == 1.0 or limit == 1:
-                room += 1
+            if share == 1.0 or limit == 1 or gpus > 1:
+                room += 1  # an instance takes each device once
             else:
                 fit = int(gpu_free[d] / share)
                 if mem > 0.0:
@@ -56,7 +66,7 @@ def fits(w, c, node, job, shape):
         return False
     scale = w.scale[shape]
     for r in range(w.free.shape[2]):
-        if w.free[c, node, r] < w.demand[c, job, r] * scale:
+        if w.free[c, node, r] < amount(w.demand[c, job, r], scale):
             return False
     gpus = int(w.jobs[c, job].gpus * scale)
     if gpus == 0:
@@ -116,7 +126,7 @@ def take(w, c, node, job, shape, count, mask, free, gpu_free, gpu_mem):
     """Book `count` instances (negative gives them back) of the job in the given amounts."""
     scale = w.scale[shape]
     for r in range(free.shape[2]):
-        free[c, node, r] -= count * (w.demand[c, job, r] * scale)
+        free[c, node, r] -= count * amount(w.demand[c, job, r], scale)
     if mask != NEVER:
         share = w.jobs[c, job].gpu_share
         mem = w.jobs[c, job].gpu_mem_gb

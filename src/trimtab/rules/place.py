@@ -8,6 +8,7 @@ from trimtab.rules.fit import (
     NEVER,
     ONE,
     allowed,
+    amount,
     choose_devices,
     fits,
     link_rate,
@@ -171,11 +172,13 @@ def empty_slots(w, c, node, job, shape):
     scale = w.scale[shape]
     if (w.jobs[c, job].node_kinds >> kind) & ONE == NEVER:
         return 0
+    if w.rate[w.jobs[c, job].kind, w.nodes[c, node].kind, shape] <= 0.0:
+        return 0
     if (w.jobs[c, job].shapes >> np.uint64(shape)) & ONE == NEVER:
         return 0
     room = w.jobs[c, job].instances
     for r in range(w.free.shape[2]):
-        wants = w.demand[c, job, r] * scale
+        wants = amount(w.demand[c, job, r], scale)
         if wants > 0.0:
             room = min(room, int(w.capacity[c, node, r] / wants))
     gpus = int(w.jobs[c, job].gpus * scale)

@@ -66,7 +66,7 @@ def plan(order, backfill, place, seed, w, c, now_s, line, words, heads):
         head = preempt(order, place, seed, w, c, now_s, line, words, heads, head)
     before = w.head[c].starts
     if head >= 0 and backfill == EASY:
-        fill(place, seed, w, c, now_s, line, words, heads, head)
+        fill(order, place, seed, w, c, now_s, line, words, heads, head)
     undo(w, c)
     w.head[c].blocked = head
     w.head[c].fresh = 0
@@ -147,6 +147,10 @@ def try_start(place, seed, w, c, job):
     """Book as much of the job as may start now; True when nothing of it is left to start."""
     at = w.head[c].starts
     left = w.state[c, job].left
+    i = at - 1
+    while i >= 0 and w.entry[c, i].job == job:  # an array, booked in part before
+        left -= 1
+        i -= 1
     placed = place_job(place, w, c, job, 0, left, w.jobs[c, job].gang == 0, seed, at)
     w.head[c].starts += placed
     if placed < left:
@@ -221,14 +225,11 @@ def preempt(order, place, seed, w, c, now_s, line, words, heads, head):
             keys[run] = dynamic_key(order, w, c, job, now_s)
     while head >= 0:
         job = line[c, head]
-        first_stop = w.head[c].stops
-        if not make_way(order, place, seed, w, c, now_s, job, keys):
-            if w.jobs[c, job].gang == 1:
-                for i in range(w.head[c].stops - 1, first_stop - 1, -1):
-                    run = w.stop[c, i]
-                    release(w, c, run, -1, w.free, w.gpu_free, w.gpu_mem)
-                    keys[run] = dynamic_key(order, w, c, w.runs[c, run].job, now_s)
-                w.head[c].stops = first_stop
+        begun, useful = make_way(order, place, seed, w, c, now_s, job, keys)
+        if not begun:
+            for i in range(w.head[c].stops - 1, useful - 1, -1):
+                release(w, c, w.stop[c, i], -1, w.free, w.gpu_free, w.gpu_mem)
+            w.head[c].stops = useful
             return head
         w.head[c].pass_no += 1  # more is free now: what was refused may fit
         head = bits.next_from(words, heads, c, head + 1)
@@ -239,8 +240,12 @@ def preempt(order, place, seed, w, c, now_s, line, words, heads, head):
 
 @inner
 def make_way(order, place, seed, w, c, now_s, job, keys):
-    """Stop the worst jobs one by one until this one starts; an array takes what one victim leaves."""
+    """Stop the worst jobs one by one until this one starts.
+
+    Returns whether it does, and how many stops are of use: the others are to be taken back.
+    """
     mine = dynamic_key(order, w, c, job, now_s)
+    useful = w.head[c].stops
     while True:
         worst = -1
         for run in range(len(keys)):
@@ -249,7 +254,7 @@ def make_way(order, place, seed, w, c, now_s, job, keys):
                 if later or w.runs[c, run].job > w.runs[c, worst].job:
                     worst = run
         if worst < 0:
-            return False
+            return False, useful
         run = w.state[c, w.runs[c, worst].job].run
         while run >= 0:
             w.stop[c, w.head[c].stops] = run
@@ -257,14 +262,16 @@ def make_way(order, place, seed, w, c, now_s, job, keys):
             keys[run] = -np.inf
             release(w, c, run, 1, w.free, w.gpu_free, w.gpu_mem)
             run = w.runs[c, run].sibling
-        if try_start(place, seed, w, c, job):
-            return True
-        if w.jobs[c, job].gang == 0:
-            return False
+        starts = w.head[c].starts
+        begun = try_start(place, seed, w, c, job)
+        if w.head[c].starts > starts:
+            useful = w.head[c].stops  # if only to a part of an array
+        if begun:
+            return True, useful
 
 
 @inner
-def fill(place, seed, w, c, now_s, line, words, heads, head):
+def fill(order, place, seed, w, c, now_s, line, words, heads, head):
     """EASY: start later jobs that do not delay the blocked head."""
     blocked = line[c, head]
     left = w.state[c, blocked].left
@@ -273,13 +280,23 @@ def fill(place, seed, w, c, now_s, line, words, heads, head):
             left -= 1
     need = left if w.jobs[c, blocked].gang == 1 else 1
     shadow_s, room = shadow(place, w, c, now_s, blocked, need)
-    rank = bits.next_from(words, heads, c, head + 1)
+    # by DRF jobs have started past the head and some before it have not
+    rank = bits.next_from(words, heads, c, 0 if order == DRF else head + 1)
     while rank >= 0:
         job = line[c, rank]
-        if w.refused[c, w.jobs[c, job].like] != w.head[c].pass_no:
+        passed = rank == head or (order == DRF and planned(w, c, job))
+        if not passed and w.refused[c, w.jobs[c, job].like] != w.head[c].pass_no:
             room = fill_one(place, seed, w, c, now_s, job, blocked, need, room, shadow_s)
         rank = bits.next_from(words, heads, c, rank + 1)
     w.head[c].shadow_s, w.head[c].room, w.head[c].need = shadow_s, room, need
+
+
+@inner
+def planned(w, c, job):
+    for i in range(w.head[c].starts):
+        if w.entry[c, i].job == job:
+            return True
+    return False
 
 
 @inner

@@ -3,8 +3,8 @@
 import numpy as np
 
 from trimtab.rules import bits
-from trimtab.rules.fit import GRACE_S, expected_end, request_left, take
-from trimtab.rules.place import eligible, empty_slots, place_job, rate_on
+from trimtab.rules.fit import GRACE_S, amount, expected_end, request_left, take
+from trimtab.rules.place import eligible, place_job, rate_on
 from trimtab.rules.sort import sort_turn
 from trimtab.rules.world import inner
 
@@ -92,25 +92,45 @@ def earliest(place, seed, w, c, now_s, job, step, hold, first, holds):
         times[h + 1] = max(hold[h].to_s, now_s)
     sort_turn(times, turn, holds + 1)
     copy_amounts(w, c, True)
-    slowest = np.inf
-    for node in range(w.nodes.shape[1]):
-        if empty_slots(w, c, node, job, 0) > 0:
-            slowest = min(slowest, w.rate[w.jobs[c, job].kind, w.nodes[c, node].kind, 0])
     found = np.inf
     for i in range(holds + 1):
         time_s = times[turn[i]]
         if i > 0 and time_s == times[turn[i - 1]]:
             continue
-        for node in range(w.nodes.shape[1]):
-            if eligible(place, w, c, node, job, 0):
-                rate = w.rate[w.jobs[c, job].kind, w.nodes[c, node].kind, 0] if step == 1 else slowest
-                run_s = w.conf[0].startup_s + request_left(w, c, job) / rate
-                free_throughout(w, c, node, time_s, time_s + max(run_s, GRACE_S), hold, first)
-        if place_job(place, w, c, job, 0, step, False, seed, w.head[c].starts) == step:
+        if placed_at(place, seed, w, c, time_s, job, step, hold, first):
             found = time_s
             break
     copy_amounts(w, c, False)
     return found
+
+
+@inner
+def placed_at(place, seed, w, c, time_s, job, step, hold, first):
+    """Whether the job finds places then that stay free until its expected end on them."""
+    least_s = 0.0  # a gang is as slow as its slowest node and worst link: known once it is placed
+    while True:
+        for node in range(w.nodes.shape[1]):
+            if eligible(place, w, c, node, job, 0):
+                rate = w.rate[w.jobs[c, job].kind, w.nodes[c, node].kind, 0]
+                run_s = w.conf[0].startup_s + request_left(w, c, job) / rate
+                span_s = max(run_s, least_s, GRACE_S)
+                free_throughout(w, c, node, time_s, time_s + span_s, hold, first)
+        if place_job(place, w, c, job, 0, step, False, seed, w.head[c].starts) < step:
+            return False
+        rate = rate_on(w, c, job, 0, w.head[c].starts, step)
+        run_s = w.conf[0].startup_s + request_left(w, c, job) / rate
+        if step == 1 or run_s <= least_s or one_speed(w, c, job, w.head[c].starts, step, rate):
+            return True
+        least_s = run_s
+
+
+@inner
+def one_speed(w, c, job, at, count, rate):
+    """Whether every node in entries at .. at + count alone would run the job at this rate."""
+    for i in range(at, at + count):
+        if w.rate[w.jobs[c, job].kind, w.nodes[c, w.entry[c, i].node].kind, 0] != rate:
+            return False
+    return True
 
 
 @inner
@@ -168,7 +188,7 @@ def free_at(w, c, node, at_s, hold, first):
         rec = hold[h]
         if rec.from_s <= at_s < rec.to_s:
             for r in range(resources):
-                free[r] -= rec.count * (w.demand[c, rec.job, r] * w.scale[rec.shape])
+                free[r] -= rec.count * amount(w.demand[c, rec.job, r], w.scale[rec.shape])
             for d in range(devices):
                 if (rec.devices >> np.uint64(d)) & np.uint64(1) != np.uint64(0):
                     share[d] -= rec.count * w.jobs[c, rec.job].gpu_share

@@ -22,6 +22,7 @@ from numba.core.typing.templates import AttributeTemplate
 from numba.extending import (
     NativeValue,
     infer_getattr,
+    intrinsic,
     lower_getattr_generic,
     register_model,
     typeof_impl,
@@ -50,7 +51,7 @@ HEAD = np.dtype(
         ("waiting", "i8"),
         ("active", "i8"),  # jobs with a run and nothing left to start
         ("batch_left", "i8"),  # jobs that have not ended, services apart
-        ("services", "i8"),  # running
+        ("services", "i8"),  # runs whose use follows a pattern
         ("heap", "i8"),  # runs
         ("free_run", "i8"),  # list of free slots
         ("free_runs", "i8"),
@@ -216,6 +217,16 @@ def _unbox(typ, obj, c):
     value = c.pyapi.long_as_longlong(attribute)
     c.pyapi.decref(attribute)
     return NativeValue(value, is_error=cgutils.is_not_null(c.builder, c.pyapi.err_occurred()))
+
+
+@intrinsic
+def world_at(typingctx, address):
+    """The world whose table is at this address: cheaper to pass from Python than the object."""
+
+    def codegen(context, builder, signature, args):
+        return args[0]
+
+    return world_type(types.int64), codegen
 
 
 @infer_getattr

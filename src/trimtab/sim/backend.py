@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from operator import index
+
 import numpy as np
 
 from trimtab.core import (
@@ -66,9 +69,9 @@ class SimBackend:
     def snapshot(self) -> Snapshot:
         world = self.world
         submitted = int(world.head[0]["submitted"])
-        rows = slice(self._shown, submitted)
-        self._jobs[rows] = self.workload.jobs[rows]
-        self._demand[rows] = self.workload.demand[rows]
+        fresh = slice(self._shown, submitted)
+        self._jobs[fresh] = self.workload.jobs[fresh]
+        self._demand[fresh] = self.workload.demand[fresh]
         self._shown = submitted
         waiting = queue_of(world, 0)
         runs = np.array(world.runs[0])
@@ -101,19 +104,25 @@ class SimBackend:
 
     def apply(self, decision: Decision) -> Event:
         if isinstance(decision, Wait):
-            head = self.world.head[0]
-            head["alarm_s"] = min(head["alarm_s"], max(decision.until_s, head["now_s"]))
-            return self._event(What.PLACED, -1)
+            return self._set_alarm(decision)
+        decision = replace(decision, job=row(decision.job))
         nodes = self._nodes_of(decision)
         self._make_room(len(nodes))
         world = self.world
         world.entry[0, : len(nodes)]["node"] = nodes
         world.entry[0, : len(nodes)]["devices"] = 0
         if isinstance(decision, Start):
-            if decision.devices:
-                world.entry[0, : len(nodes)]["devices"] = decision.devices
-            why = kernel.start(world, 0, decision.job, decision.shape, 0, len(nodes))
-            return self._answer(why, decision, What.PLACED, decision.nodes, decision.shape)
+            shape = row(decision.shape)
+            masks = rows(decision.devices, 2**64)
+            if masks:
+                if len(masks) != len(nodes) or min(masks) < 0:
+                    want = f"one bit mask for each of {len(nodes)} nodes"
+                    return self._refused(
+                        decision.job, f"gpu devices: {decision.devices} is not {want}"
+                    )
+                world.entry[0, : len(nodes)]["devices"] = masks
+            why = kernel.start(world, 0, decision.job, shape, 0, len(nodes))
+            return self._answer(why, decision, What.PLACED, tuple(nodes), shape)
         if isinstance(decision, Stop):
             return self._answer(kernel.stop(world, 0, decision.job), decision, What.STOPPED)
         if isinstance(decision, Reject):
@@ -126,10 +135,26 @@ class SimBackend:
     def close(self) -> None:
         """Nothing to let go of: the arrays are freed with the object."""
 
+    def _set_alarm(self, decision: Wait) -> Event:
+        head = self.world.head[0]
+        try:
+            until_s = float(decision.until_s)
+        except (TypeError, ValueError):
+            until_s = np.nan
+        if not until_s > head["now_s"]:
+            late = f"until_s={decision.until_s!r} is not after second {head['now_s']:g}"
+            return self._refused(-1, f"wait: {late}")
+        head["alarm_s"] = min(head["alarm_s"], until_s)
+        return self._event(What.PLACED, -1)
+
+    def _refused(self, job: int, reason: str) -> Event:
+        self.world.totals[0]["refused"] += 1
+        return self._event(What.REFUSED, job, reason=reason)
+
     def _nodes_of(self, decision: Decision) -> list[int]:
         """A node an instance: as decided, or where the job stands for a resize."""
         if isinstance(decision, Start | Move):
-            return list(decision.nodes)
+            return rows(decision.nodes)
         if isinstance(decision, Resize) and 0 <= decision.job < len(self.workload):
             run = int(self.world.state[0, decision.job]["run"])
             nodes: list[int] = []
@@ -143,7 +168,7 @@ class SimBackend:
 
     def _shape_of(self, decision: Decision) -> int:
         if isinstance(decision, Resize):
-            return decision.shape
+            return row(decision.shape)
         job = getattr(decision, "job", -1)
         run = int(self.world.state[0, job]["run"]) if 0 <= job < len(self.workload) else -1
         return int(self.world.runs[0, run]["shape"]) if run >= 0 else 0
@@ -187,6 +212,22 @@ class SimBackend:
         return self._event(What.REFUSED, job, nodes, shape, refusal(why, self.world.head[0], job, self.cluster))
 
 
+def row(number: object, limit: int = 2**62) -> int:
+    """A whole number as compiled code takes it; what is none, or too large, becomes -1."""
+    try:
+        whole = index(number)  # type: ignore[arg-type]
+    except TypeError:
+        return -1
+    return whole if 0 <= whole < limit else -1
+
+
+def rows(numbers: object, limit: int = 2**62) -> list[int]:
+    try:
+        return [row(number, limit) for number in numbers]  # type: ignore[attr-defined]
+    except TypeError:
+        return [-1]
+
+
 def frozen(array: Array) -> Array:
     seen = array.view(np.ndarray)
     seen = seen[...] if seen is array else seen
@@ -206,16 +247,22 @@ def recent_load(w, c, out):  # type: ignore[no-untyped-def]
             out[node, k] = w.recent[c, node, (last - ring + k) % ring] if last - ring + k >= 0 else 0.0
 
 
-def events_of(rows: Array) -> list[Event]:
+def same_start(row: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return all(row[k] == other[k] for k in (0, 1, 2, 5, 6, 7))  # all but the node and the count
+
+
+def events_of(log: Array) -> list[Event]:
     """Log rows as events; the pieces of one start are one event with a node an instance."""
     events: list[Event] = []
     i = 0
-    table = rows.tolist()
+    table = log.tolist()
     while i < len(table):
         time_s, what, job, node, count, shape, run, reason = table[i]
         nodes = (node,) * max(count, 1) if node >= 0 else ()
         i += 1
-        while i < len(table) and what == What.STARTED and table[i][1] == what and table[i][6] == run >= 0:
+        # a slot is used again: only rows of one moment and job are pieces of one start
+        begun = what == What.STARTED and run >= 0
+        while begun and i < len(table) and same_start(table[i - 1], table[i]):
             nodes += (table[i][3],) * table[i][4]
             i += 1
         events.append(Event(time_s, What(what), job, nodes, shape, kernel.REASONS[reason]))

@@ -10,7 +10,16 @@ import numpy as np
 
 from trimtab.core import Status, What
 from trimtab.rules import bits
-from trimtab.rules.fit import NEVER, ONE, allowed, choose_devices, link_rate, request_left, take
+from trimtab.rules.fit import (
+    NEVER,
+    ONE,
+    allowed,
+    amount,
+    choose_devices,
+    link_rate,
+    request_left,
+    take,
+)
 from trimtab.rules.world import compiled, inner
 from trimtab.sim import heap
 
@@ -89,6 +98,8 @@ def reset(w, c):
             head.batch_left += 1
     for i in range(w.child_ptr[c, jobs]):
         w.state[c, w.child_idx[c, i]].parents += 1
+    for like in range(w.prefer.shape[1]):
+        w.prefer[c, like] = 0  # other jobs may have been laid here since
     for i in range(w.words.shape[1]):
         w.words[c, i] = bits.ZERO
     for i in range(w.heads.shape[1]):
@@ -188,8 +199,9 @@ def use_of(w, c, job):
     truth = w.truth[c, job]
     if truth.pattern < 0:
         return truth.use
-    step = int(w.head[c].now_s / w.conf[0].pattern_step_s) % w.patterns.shape[1]
-    return truth.use * w.patterns[truth.pattern, step]
+    # the step that ends at the next change, so that what ends as the step does is counted as it was
+    step = int(w.head[c].pattern_s / w.conf[0].pattern_step_s + 0.5) - 1
+    return truth.use * w.patterns[truth.pattern, step % w.patterns.shape[1]]
 
 
 @inner
@@ -219,7 +231,7 @@ def change_load(w, c, node, used, draw):
 def piece_use(w, c, job, node, count, shape):
     """(used, draw) that `count` instances add to a node."""
     driver = w.nodes[c, node].driver
-    used = count * w.demand[c, job, driver] * w.scale[shape] * use_of(w, c, job)
+    used = count * amount(w.demand[c, job, driver], w.scale[shape]) * use_of(w, c, job)
     cap = w.capacity[c, node, driver]
     draw = used / cap if cap > 0.0 else 0.0
     return used, draw * w.draw[w.jobs[c, job].kind, w.nodes[c, node].kind]
@@ -418,11 +430,15 @@ def check_node(w, c, job, shape, node, devices):
         return refuse(w, c, KIND, node, -1, 0.0, 0.0)
     scale = w.scale[shape]
     for r in range(w.free.shape[2]):
-        if w.free[c, node, r] < w.demand[c, job, r] * scale:
-            return refuse(w, c, LACKS, node, r, w.demand[c, job, r] * scale, w.free[c, node, r])
+        wants = amount(w.demand[c, job, r], scale)
+        if w.free[c, node, r] < wants:
+            return refuse(w, c, LACKS, node, r, wants, w.free[c, node, r])
     gpus = int(w.jobs[c, job].gpus * scale)
+    has = w.nodes[c, node].gpus
+    if has < 64 and devices >> np.uint64(has) != NEVER:
+        return refuse(w, c, DEVICES, node, -1, float(gpus), 0.0)
     if gpus == 0:
-        return OK
+        return OK if devices == NEVER else refuse(w, c, DEVICES, node, -1, 0.0, 0.0)
     room = 0
     named = 0
     for d in range(w.nodes[c, node].gpus):
@@ -519,7 +535,7 @@ def begin_run(w, c, job, shape, at, count):
     state.run = run
     alone = w.jobs[c, job].gang == 1 or w.jobs[c, job].instances == 1
     rec.left_s = w.truth[c, job].work_s - (state.kept_s if alone else 0.0)
-    if w.truth[c, job].service == 1:
+    if w.truth[c, job].pattern >= 0:
         head.services += 1
     i = at
     while i < at + count:
@@ -576,7 +592,7 @@ def unlink_run(w, c, run):
     state.active -= rec.instances
     state.attained_s += (head.now_s - rec.start_s) * rec.instances
     hold_share(w, c, job, rec.shape, -rec.instances)
-    if w.truth[c, job].service == 1:
+    if w.truth[c, job].pattern >= 0:
         head.services -= 1
     rec.job = -1
     rec.sibling = head.free_run
@@ -622,7 +638,7 @@ def kill_run(w, c, run):
         if every_s == 0.0:
             save_s = done_s
         elif math.isfinite(every_s):
-            save_s = max(math.floor(done_s / every_s) * every_s, kept_s)
+            save_s = max(min(math.floor(done_s / every_s) * every_s, done_s), kept_s)
         state.kept_s = save_s
     w.totals[c].work_s += (save_s - kept_s) * count
     w.totals[c].lost_s += (done_s - save_s) * count
@@ -856,6 +872,7 @@ def cancel(w, c, job):
 def change_use(w, c):
     """Services use more or less from now on: settle what they added and add it anew."""
     head = w.head[c]
+    head.calm = 0
     for i in range(head.heap):
         run = w.heap[c, i]
         job = w.runs[c, run].job
@@ -869,7 +886,7 @@ def change_use(w, c):
             rec = w.pieces[c, piece]
             node = rec.node
             driver = w.nodes[c, node].driver
-            used = rec.count * w.demand[c, job, driver] * w.scale[w.runs[c, run].shape]
+            used = rec.count * amount(w.demand[c, job, driver], w.scale[w.runs[c, run].shape])
             used *= w.truth[c, job].use * change
             cap = w.capacity[c, node, driver]
             draw = used / cap if cap > 0.0 else 0.0
@@ -892,7 +909,7 @@ def next_time(w, c):
             time_s = min(time_s, w.truth[c, job].cancel_s)
             break
         head.cancel += 1
-    if head.outage < w.outage.shape[1] and (head.waiting > 0 or head.heap > 0):
+    if head.outage < w.outage.shape[1] and (head.waiting > 0 or time_s < np.inf):
         time_s = min(time_s, max(w.outage[c, head.outage].time_s, head.now_s))
     if time_s < np.inf and head.services > 0:
         time_s = min(time_s, head.pattern_s)
@@ -914,10 +931,11 @@ def advance(w, c):
         finish_run(w, c, w.heap[c, 0])
     while head.outage < w.outage.shape[1] and w.outage[c, head.outage].time_s <= now_s:
         rec = w.outage[c, head.outage]
-        if rec.up == 1:
-            node_up(w, c, rec.node)
-        else:
-            node_down(w, c, rec.node)
+        if rec.node < head.nodes:
+            if rec.up == 1:
+                node_up(w, c, rec.node)
+            else:
+                node_down(w, c, rec.node)
         head.outage += 1
     while head.cancel < w.cancel.shape[1] and w.cancel[c, head.cancel] >= 0:
         job = w.cancel[c, head.cancel]
@@ -929,7 +947,9 @@ def advance(w, c):
         if head.services > 0:
             change_use(w, c)
         step = w.conf[0].pattern_step_s
-        head.pattern_s = (math.floor(now_s / step) + 1) * step
+        following = math.floor(now_s / step) + 1
+        # k x step / step may fall short of k, and a change that is not ahead stops the clock
+        head.pattern_s = following * step if following * step > now_s else (following + 1) * step
     while head.submitted < head.jobs and w.jobs[c, head.submitted].submit_s <= now_s:
         head.submitted += 1
         submit(w, c, head.submitted - 1)

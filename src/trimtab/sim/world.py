@@ -112,6 +112,54 @@ def check_hostable(workload: Workload, cluster: Cluster) -> None:
             )
 
 
+def check_profile(
+    profile: Profile, workloads: Sequence[Workload], clusters: Sequence[Cluster]
+) -> None:
+    """Raise TraceError for a table too small for the kinds, or a number that stops the clock."""
+    kinds, nodes = max(len(w.kinds) for w in workloads), max(len(c.kinds) for c in clusters)
+    shapes = len(profile.shapes)
+    want = {
+        "rate": (kinds, nodes, shapes),
+        "slow": (kinds, kinds),
+        "draw": (kinds, nodes),
+        "quality": (kinds, shapes),
+    }
+    for name, shape in want.items():
+        table = getattr(profile, name)
+        exact = name in ("rate", "quality")  # the last axis is the shapes
+        if any(a < b for a, b in zip(table.shape, shape)) or (exact and table.shape[-1] != shapes):
+            raise TraceError(
+                f"profile {profile.source}: {name} has shape {table.shape}, want {shape} "
+                f"for {kinds} job kinds, {nodes} node kinds and {shapes} shapes"
+            )
+        if not np.isfinite(table).all() or (table < 0).any():
+            raise TraceError(
+                f"profile {profile.source}: {name} holds a number that is not finite and >= 0; mend it"
+            )
+    if any(not (np.isfinite(shape.scale) and shape.scale > 0) for shape in profile.shapes):
+        raise TraceError(
+            f"profile {profile.source}: a shape's scale is not a finite number above 0; mend it"
+        )
+
+
+def check_models(models: Models, nodes: int) -> None:
+    """Raise TraceError for what cannot be computed, or an outage of a node that is not there."""
+    for name, low in (("startup_s", 0.0), ("move_s", 0.0), ("retries", 0), ("windows", 1)):
+        value = getattr(models, name)
+        if not (np.isfinite(value) and value >= low):
+            raise TraceError(f"models: {name}={value} is not a finite number >= {low:g}")
+    if not (np.isfinite(models.window_s) and models.window_s > 0):
+        raise TraceError(f"models: window_s={models.window_s} is not a finite number above 0")
+    rows = models.outages
+    bad = np.isnan(rows["time_s"]) | (rows["node"] < 0) | (rows["node"] >= nodes)
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise TraceError(
+            f"outages: row {row}: time_s={rows['time_s'][row]}, node={rows['node'][row]}: "
+            f"want a time and a node in 0..{nodes - 1}; drop the row"
+        )
+
+
 def make_world(
     workloads: Sequence[Workload],
     clusters: Sequence[Cluster],
@@ -135,6 +183,9 @@ def make_world(
     edges = max(0 if w.after_idx is None else len(w.after_idx) for w in workloads)
     mix = mix or expected_mix(first_w)
     likes = max(int(w.jobs["like"].max()) + 1 for w in workloads)
+    tenants = max(len(w.tenants) for w in workloads)
+    check_profile(profile, workloads, clusters)
+    check_models(models, nodes)
     conf = np.zeros(1, CONF)
     for name in ("startup_s", "move_s", "window_s", "retries", "links", "power", "kill_at_request"):
         conf[name] = getattr(models, name)
@@ -165,7 +216,7 @@ def make_world(
         scale=np.array([shape.scale for shape in profile.shapes]),
         draw=np.ascontiguousarray(profile.draw),
         quality=np.ascontiguousarray(profile.quality),
-        link=np.ascontiguousarray(first_c.link),
+        link=np.ascontiguousarray(first_c.link if models.links else np.ones_like(first_c.link)),
         mix_jobs=mix.jobs,
         mix_demand=mix.demand,
         mix_share=mix.share,
@@ -196,8 +247,8 @@ def make_world(
         turn_heads=np.zeros((count, heads), np.uint64),
         fresh=np.zeros((count, 64), np.int64),
         prefer=np.zeros((count, likes), np.int64),
-        held=np.zeros((count, len(first_w.tenants), resources)),
-        share=np.zeros((count, len(first_w.tenants))),
+        held=np.zeros((count, tenants, resources)),
+        share=np.zeros((count, tenants)),
     )
     for c in range(count):
         _lay(world, c, workloads[c], clusters[c], cancels[c])

@@ -21,7 +21,7 @@ def pool(policy="fcfs", seed=0, delay_s=0.0, units=4):
 
 
 def logged(rows, work, machine, policy="fcfs", **ends):
-    """A result with a log of (time_s, what, job, node, count, run[, reason]); job ends as in the log."""
+    """A result with a log of (time_s, what, job, node, count, run[, reason])."""
     log = np.zeros(len(rows), LOG)
     for i, (time_s, what, job, node, count, run, *reason) in enumerate(rows):
         log[i] = (time_s, what, job, node, count, 0, run, reason[0] if reason else 0)

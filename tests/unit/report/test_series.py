@@ -1,8 +1,6 @@
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
+from tests.unit.report.made import logged, pool
 
 from trimtab.core import What, cluster, workload
 from trimtab.metrics import Result, measure
@@ -12,9 +10,6 @@ from trimtab.sim.whole import simulate
 from trimtab.sim.world import Models, outages
 from trimtab.traces.presets import preset
 from trimtab.traces.synthetic import generate
-
-sys.path.insert(0, str(Path(__file__).parent))
-from made import logged, pool  # noqa: E402
 
 SUB, RUN, END, STOP, FAIL = What.SUBMITTED, What.STARTED, What.FINISHED, What.STOPPED, What.FAILED
 
@@ -40,7 +35,12 @@ def test_bins_hold_exact_time_means():
 
 def test_a_gang_ends_on_all_its_nodes_when_the_job_does():
     work = workload([0], [7], [2], resources=["cpu"], instances=2)
-    rows = [(0, SUB, 0, -1, 0, -1), (1, RUN, 0, 0, 1, 5), (1, RUN, 0, 1, 1, 5), (8, END, 0, -1, 0, -1)]
+    rows = [
+        (0, SUB, 0, -1, 0, -1),
+        (1, RUN, 0, 0, 1, 5),
+        (1, RUN, 0, 1, 1, 5),
+        (8, END, 0, -1, 0, -1),
+    ]
     found = series.pieces(logged(rows, work, two_nodes()))
     assert found[["start_s", "end_s", "node"]].tolist() == [(1.0, 8.0, 0), (1.0, 8.0, 1)]
 
@@ -59,7 +59,11 @@ def test_a_preempted_job_runs_in_two_pieces_and_waits_between():
     ]
     result = logged(rows, work, two_nodes())
     found = series.pieces(result)
-    assert found[["job", "start_s", "end_s"]].tolist() == [(0, 0.0, 3.0), (1, 3.0, 5.0), (0, 5.0, 6.0)]
+    assert found[["job", "start_s", "end_s"]].tolist() == [
+        (0, 0.0, 3.0),
+        (1, 3.0, 5.0),
+        (0, 5.0, 6.0),
+    ]
     assert as_list(series.queue_length(result)) == [(0.0, 0), (3.0, 1), (5.0, 0), (6.0, 0)]
     # 4 of 8 units from 0 to 6; all of them on the first node, which is all of kind a
     assert series.averaged(series.allocated(result), np.array([0.0, 6.0])).tolist() == [0.5]
@@ -84,8 +88,14 @@ def test_a_node_failure_ends_the_runs_on_it_and_shows_as_downtime():
     result = logged(rows, work, two_nodes())
     assert series.downtime(result).tolist() == [(4.0, 6.0, 0)]
     found = series.pieces(result)
-    assert found[["job", "start_s", "end_s"]].tolist() == [(0, 0.0, 4.0), (1, 0.0, 20.0), (0, 6.0, 15.0)]
-    assert series.averaged(series.queue_length(result), np.array([0.0, 4.0, 6.0, 20.0])).tolist() == [0, 1, 0]
+    assert found[["job", "start_s", "end_s"]].tolist() == [
+        (0, 0.0, 4.0),
+        (1, 0.0, 20.0),
+        (0, 6.0, 15.0),
+    ]
+    assert series.averaged(
+        series.queue_length(result), np.array([0.0, 4.0, 6.0, 20.0])
+    ).tolist() == [0, 1, 0]
 
 
 def test_a_moved_job_leaves_its_old_nodes_and_does_not_wait():
@@ -142,7 +152,9 @@ def test_a_job_waits_from_the_end_of_its_parent():
         (9, END, 1, -1, 0, -1),
     ]
     result = logged(rows, work, two_nodes())
-    assert series.averaged(series.queue_length(result), np.array([0.0, 4.0, 7.0, 9.0])).tolist() == [0, 1, 0]
+    assert series.averaged(
+        series.queue_length(result), np.array([0.0, 4.0, 7.0, 9.0])
+    ).tolist() == [0, 1, 0]
 
 
 def test_without_a_log_starts_and_ends_give_the_series():
@@ -177,13 +189,20 @@ def test_lanes_take_the_lowest_gap_that_holds_a_job_whole_else_split_it():
     assert list(zip(row.tolist(), low.tolist(), high.tolist())) == [
         (0, 0.0, 1.0), (1, 1.0, 2.0), (2, 2.0, 4.0), (3, 0.0, 1.0), (4, 2.0, 4.0),
     ]  # fmt: skip
-    row, low, high = series.lanes(np.zeros(4) + [0, 0, 0, 5], np.array([5.0, 9, 5, 9]), np.array([1.0, 1, 1, 2]), 3.0)
-    assert [(r, a, b) for r, a, b in zip(row, low, high) if r == 3] == [(3, 0.0, 1.0), (3, 2.0, 3.0)]
+    row, low, high = series.lanes(
+        np.zeros(4) + [0, 0, 0, 5], np.array([5.0, 9, 5, 9]), np.array([1.0, 1, 1, 2]), 3.0
+    )
+    assert [(r, a, b) for r, a, b in zip(row, low, high) if r == 3] == [
+        (3, 0.0, 1.0),
+        (3, 2.0, 3.0),
+    ]
 
 
 def test_lanes_never_overlap_and_hold_all_that_was_booked():
     rng = np.random.default_rng(1)
-    work = workload(np.sort(rng.uniform(0, 300, 80)), rng.uniform(1, 40, 80), rng.integers(1, 9, 80))
+    work = workload(
+        np.sort(rng.uniform(0, 300, 80)), rng.uniform(1, 40, 80), rng.integers(1, 9, 80)
+    )
     result = pool_run(work, 8)
     state, width = result.state, work.demand[:, 0]
     row, low, high = series.lanes(state["start_s"], state["end_s"], width, 8.0)
@@ -211,7 +230,9 @@ def test_series_integrate_to_the_engines_totals(rule):
     waited_s = series.averaged(series.queue_length(result), all_s)[0] * all_s[1]
     assert waited_s == pytest.approx(float(whole.totals["waiting_s"]), rel=1e-9)
     metrics, first_s = measure(result), work.jobs["submit_s"][0]
-    made = series.averaged(series.allocated(result), np.array([first_s, first_s + metrics["makespan_s"]]))
+    made = series.averaged(
+        series.allocated(result), np.array([first_s, first_s + metrics["makespan_s"]])
+    )
     assert made[0] == pytest.approx(metrics["utilization"], rel=1e-9)
     assert series.power_error(result, series.power(result)) < 1e-9
     assert len(series.downtime(result)) > 0
@@ -224,8 +245,8 @@ def test_series_of_arrays_graphs_and_cancellations_integrate_to_the_engines_tota
     after = [[int(rng.integers(j))] if j and rng.random() < 0.3 else [] for j in range(jobs)]
     cancel_s = np.where(rng.random(jobs) < 0.1, submit_s + rng.uniform(1, 60, jobs), np.inf)
     work = workload(
-        submit_s, rng.uniform(1, 60, jobs), rng.integers(1, 4, jobs), after=after, cancel_s=cancel_s,
-        instances=rng.integers(1, 5, jobs), gang=rng.integers(0, 2, jobs),
+        submit_s, rng.uniform(1, 60, jobs), rng.integers(1, 4, jobs), after=after,
+        cancel_s=cancel_s, instances=rng.integers(1, 4, jobs), gang=rng.integers(0, 2, jobs),
     )  # fmt: skip
     machine = cluster([4, 4, 4])
     whole = simulate(work, machine, "sjf+easy", log=True)

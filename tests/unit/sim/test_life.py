@@ -2,15 +2,20 @@
 
 import numpy as np
 import pytest
-from tests.worlds import Logged, Script, at_once, played
+from tests.worlds import Logged, Script, at_once, one_kind, played
 
 from trimtab.core import Reject, Start, Status, Stop, What, cluster, workload
-from trimtab.run import run
 from trimtab.rules.world import OUTAGE
+from trimtab.run import run
 from trimtab.sim.world import Models
 
 INF = np.inf
-DONE, FAILED, REJECTED, CANCELLED = Status.FINISHED, Status.FAILED, Status.REJECTED, Status.CANCELLED
+DONE, FAILED, REJECTED, CANCELLED = (
+    Status.FINISHED,
+    Status.FAILED,
+    Status.REJECTED,
+    Status.CANCELLED,
+)
 
 
 def down(*rows):
@@ -42,7 +47,10 @@ def test_a_blocked_job_cannot_start():
 
 def test_a_child_submitted_after_its_parents_end_is_queued_at_once():
     jobs = workload([0, 50], [10, 10], [1, 1], after=[[], [0]])
-    assert played(jobs, cluster([1]), [(0, Start(0, (0,))), (50, Start(1, (0,)))]).ends() == [10.0, 60.0]
+    assert played(jobs, cluster([1]), [(0, Start(0, (0,))), (50, Start(1, (0,)))]).ends() == [
+        10.0,
+        60.0,
+    ]
 
 
 def test_a_parent_below_its_child_is_a_parent_all_the_same():
@@ -60,7 +68,9 @@ def test_a_rejected_parent_fails_all_its_descendants_once():
     assert done.statuses() == [REJECTED, FAILED, FAILED, FAILED]
     assert sorted(done.facts(What.FAILED)) == [(3.0, 1), (3.0, 2), (3.0, 3)]
     assert (done.total("rejected"), done.total("failed")) == (1, 3)
-    assert {event.reason for event in done.seen if event.what == What.FAILED} == {"a job it waits for did not finish"}
+    assert {event.reason for event in done.seen if event.what == What.FAILED} == {
+        "a job it waits for did not finish"
+    }
 
 
 def test_a_cancelled_parent_fails_its_descendants_also_those_to_come():
@@ -92,8 +102,14 @@ def test_a_failed_node_sends_its_job_back_to_the_queue():
     plan = [(0, Start(0, (0,))), (60, Start(0, (0,)))]
     done = played(job, cluster([1]), plan, outages=down((40, 0, 0), (60, 0, 1)))
     assert done.ends() == [160.0]
-    assert (done.total("work_s"), done.total("lost_s"), done.total("waiting_s")) == (100.0, 40.0, 20.0)
-    assert [(e.time_s, e.what, e.nodes, e.reason) for e in done.seen if e.time_s in (40.0, 60.0)][:3] == [
+    assert (done.total("work_s"), done.total("lost_s"), done.total("waiting_s")) == (
+        100.0,
+        40.0,
+        20.0,
+    )
+    assert [(e.time_s, e.what, e.nodes, e.reason) for e in done.seen if e.time_s in (40.0, 60.0)][
+        :3
+    ] == [
         (40.0, What.FAILED, (0,), "node down"),
         (40.0, What.STOPPED, (0,), "node failed"),
         (60.0, What.STARTED, (0,), "node up"),
@@ -112,20 +128,32 @@ def test_checkpoints_survive_a_failed_node():
 def test_a_job_fails_when_it_has_lost_more_runs_than_its_retries(retries, status, end_s):
     plan = [(0, Start(0, (0,))), (20, Start(0, (0,))), (60, Start(0, (0,)))]
     fails = down((10, 0, 0), (20, 0, 1), (50, 0, 0), (60, 0, 1))
-    backend = Logged(workload([0], [100], [1]), cluster([1]), None, Models(retries=retries, outages=fails))
+    backend = Logged(
+        workload([0], [100], [1]), cluster([1]), None, Models(retries=retries, outages=fails)
+    )
     run(backend, Script(plan))
     assert (backend.statuses(), backend.ends()) == ([status], [end_s])
 
 
 def test_a_gang_is_lost_with_any_of_its_nodes():
     job = workload([0], [100], [1], instances=2)
-    done = played(job, cluster([1, 1, 1]), [(0, Start(0, (0, 1))), (10, Start(0, (0, 2)))], outages=down((10, 1, 0)))
+    done = played(
+        job,
+        cluster([1, 1, 1]),
+        [(0, Start(0, (0, 1))), (10, Start(0, (0, 2)))],
+        outages=down((10, 1, 0)),
+    )
     assert done.ends() == [110.0] and done.total("lost_s") == 20
 
 
 def test_an_array_loses_only_the_instances_on_the_failed_node():
     job = workload([0], [100], [1], instances=2, gang=0)
-    done = played(job, cluster([1, 1]), [(0, Start(0, (0, 1))), (30, Start(0, (1,)))], outages=down((20, 1, 0), (30, 1, 1)))
+    done = played(
+        job,
+        cluster([1, 1]),
+        [(0, Start(0, (0, 1))), (30, Start(0, (1,)))],
+        outages=down((20, 1, 0), (30, 1, 1)),
+    )
     assert done.ends() == [130.0]
     assert (done.total("work_s"), done.total("lost_s")) == (200.0, 20.0)
 
@@ -133,7 +161,9 @@ def test_an_array_loses_only_the_instances_on_the_failed_node():
 def test_a_down_node_refuses_and_draws_nothing():
     # up 0..10 and 30..40 at 100 W, with 200 W more while the job runs 30..40
     machine = cluster([1], idle_w=100, peak_w=300)
-    backend = Logged(workload([0], [10], [1]), machine, None, Models(outages=down((10, 0, 0), (30, 0, 1))))
+    backend = Logged(
+        workload([0], [10], [1]), machine, None, Models(outages=down((10, 0, 0), (30, 0, 1)))
+    )
     run(backend, Script([(15, Start(0, (0,))), (30, Start(0, (0,)))]))
     assert backend.total("refused") == 1
     assert backend.total("energy_j") == 10 * 100 + 10 * 300
@@ -152,7 +182,9 @@ def test_a_second_report_of_one_failure_changes_nothing():
     plan = [(0, Start(0, (0,))), (20, Start(0, (0,)))]
     twice = down((10, 0, 0), (12, 0, 0), (20, 0, 1), (21, 0, 1))
     done = played(workload([0], [100], [1]), cluster([1]), plan, outages=twice)
-    assert done.ends() == [120.0] and len(done.facts(What.STARTED)) == 3  # two starts and one repair
+    assert (
+        done.ends() == [120.0] and len(done.facts(What.STARTED)) == 3
+    )  # two starts and one repair
 
 
 # cancellations
@@ -207,8 +239,14 @@ PATTERN = {"patterns": [[0.5, 1.0, 0.25]], "pattern_step_s": 100.0, "pattern": 0
 
 def serving(batch_s, *, use=1.0, service_s=INF):
     """A service of 4 cores from 0 on, and a batch job of 1 core."""
-    return workload([0, 0], [service_s, batch_s], [4, 1], service=[1, 0], use=[use, 1.0], patterns=PATTERN["patterns"],
-                    pattern_step_s=100.0, pattern=[0, -1])  # fmt: skip
+    return workload(
+        [0, 0],
+        [service_s, batch_s],
+        [4, 1],
+        service=[1, 0],
+        use=[use, 1.0],
+        **{**PATTERN, "pattern": [0, -1]},
+    )
 
 
 def test_the_simulation_ends_with_the_last_batch_job():
@@ -253,15 +291,21 @@ def test_a_batch_job_may_follow_a_pattern_too():
 
 def test_a_pattern_step_that_is_no_binary_fraction_does_not_stop_the_clock():
     # 43 x 0.1 / 0.1 is less than 43 in floating point
-    job = workload([0, 0], [INF, 10], [4, 1], service=[1, 0], patterns=[[0.5, 1.0]], pattern_step_s=0.1, pattern=[0, -1])
+    job = workload(
+        [0, 0],
+        [INF, 10],
+        [4, 1],
+        service=[1, 0],
+        patterns=[[0.5, 1.0]],
+        pattern_step_s=0.1,
+        pattern=[0, -1],
+    )
     done = played(job, cluster([8]), at_once(2, 0, 0))
     assert done.ends()[1] == 10.0 and done.instants < 200
     assert done.total("busy_s") == pytest.approx((4 * 0.75 + 1) / 8 * 10, rel=1e-6)
 
 
 def test_services_run_in_wall_time_whatever_the_rate():
-    from tests.worlds import one_kind
-
     jobs = workload([0, 0], [50, 100], [1, 1], service=[1, 0])
     done = played(jobs, cluster([2]), at_once(2, 0, 0), profile=one_kind(rate=[[[4.0]]]))
     assert done.ends()[1] == 25.0 and np.isnan(done.ends()[0])

@@ -15,7 +15,11 @@ def test_waiting_idle_and_imbalance_by_hand():
     # two nodes of 1 core. Job 0: 0..10 on node 0. Job 1 waits 0..4, runs 4..14 on node 1.
     # waiting 4; idle node 1 while job 1 waits: 4; busy 10 + 10
     # spread: |load - mean| = 0.5 while one runs: 0..4 and 10..14 = 8 x 0.5
-    done = played(workload([0, 0], [10, 10], [1, 1]), cluster([1, 1]), [(0, Start(0, (0,))), (4, Start(1, (1,)))])
+    done = played(
+        workload([0, 0], [10, 10], [1, 1]),
+        cluster([1, 1]),
+        [(0, Start(0, (0,))), (4, Start(1, (1,)))],
+    )
     found = {name: done.total(name) for name in INTEGRALS}
     assert found == {
         "waiting_s": 4.0,
@@ -45,7 +49,9 @@ def test_totals_are_the_integrals_of_the_log(seed, rule):
     expected = books(done.workload, machine, done.seen, done.total("time_s"))
     found = {name: done.total(name) for name in INTEGRALS}
     assert found == pytest.approx(expected, rel=1e-9, abs=1e-4)
-    assert done.snapshot().node_state["energy_j"].sum() == pytest.approx(found["energy_j"], rel=1e-12)
+    assert done.snapshot().node_state["energy_j"].sum() == pytest.approx(
+        found["energy_j"], rel=1e-12
+    )
 
 
 def mean_load(jobs, nodes, from_s, to_s):
@@ -71,7 +77,11 @@ def test_recent_load_is_the_mean_of_each_past_window(window_s, windows):
         last = int(np.floor(seen.now_s / window_s))
         for k in range(windows):
             window = last - windows + k
-            expected = mean_load(spans, 2, window * window_s, (window + 1) * window_s) if window >= 0 else np.zeros(2)
+            expected = (
+                mean_load(spans, 2, window * window_s, (window + 1) * window_s)
+                if window >= 0
+                else np.zeros(2)
+            )
             assert seen.recent[:, k] == pytest.approx(expected, abs=1e-9), (seen.now_s, k)
             looked += 1
         backend.apply(Wait(seen.now_s + 3.0))
@@ -79,7 +89,10 @@ def test_recent_load_is_the_mean_of_each_past_window(window_s, windows):
 
 
 def test_looking_does_not_change_what_is_seen():
-    plain, looked_at = (Logged(workload([0, 3], [10, 9], [1, 1]), cluster([1, 2], idle_w=10, peak_w=25)) for _ in "ab")
+    plain, looked_at = (
+        Logged(workload([0, 3], [10, 9], [1, 1]), cluster([1, 2], idle_w=10, peak_w=25))
+        for _ in "ab"
+    )
     for backend in (plain, looked_at):
         while backend.wait() is not None:
             for _ in range(3 if backend is looked_at else 0):

@@ -1,0 +1,1 @@
+"""Snapshot to arrays and back: what learners see and choose from."""

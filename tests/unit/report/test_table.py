@@ -1,0 +1,163 @@
+import math
+from io import StringIO
+
+import pytest
+from rich.console import Console
+from tests.unit.report.made import pool
+
+from trimtab.report.table import (
+    as_rich,
+    columns,
+    interval,
+    shown,
+    strongest_rule,
+    summary,
+    t_975,
+    unit,
+)
+
+
+def test_the_interval_of_three_values_uses_students_t_with_two_degrees_of_freedom():
+    mean, half = interval([1.0, 2.0, 3.0])
+    assert mean == 2.0
+    assert half == pytest.approx(4.3027 * 1.0 / math.sqrt(3))  # 2.484
+
+
+def test_one_value_has_no_interval():
+    assert interval([7.0]) == (7.0, None)
+
+
+@pytest.mark.parametrize(
+    ("freedom", "tabled"),
+    [
+        (1, 12.7062),
+        (2, 4.3027),
+        (9, 2.2622),
+        (30, 2.0423),
+        (40, 2.0211),
+        (60, 2.0003),
+        (120, 1.9799),
+    ],
+)
+def test_t_is_that_of_the_tables(freedom, tabled):
+    assert t_975(freedom) == pytest.approx(tabled, abs=1e-4)
+
+
+def test_t_does_not_jump_where_the_table_ends():
+    assert t_975(31) == pytest.approx(2.0395, abs=1e-4)
+
+
+def test_rows_are_sorted_by_mean_jct():
+    rows = summary([pool("sjf", delay_s=6.0), pool("fcfs"), pool("learned", delay_s=3.0)])
+    assert [row.policy for row in rows] == ["fcfs", "learned", "sjf"]
+    # JCT 10, 20 and 23 s
+    assert rows[0].mean["jct_mean_s"] == pytest.approx(53 / 3)
+    assert rows[0].half["jct_mean_s"] is None
+    assert rows[0].versus is None
+
+
+def test_the_strongest_rule_is_the_best_policy_with_a_rules_name():
+    rows = summary([pool("dqn:runs/7"), pool("sjf+easy", delay_s=1.0), pool("fcfs", delay_s=2.0)])
+    assert [row.is_rule for row in rows] == [False, True, True]
+    assert strongest_rule(rows).policy == "sjf+easy"
+    assert strongest_rule(rows[:1]) is None
+
+
+def test_ratios_to_the_strongest_rule_are_paired_by_seed():
+    # mean JCT 53/3 and 83/3 under the rule; 3 and 6 s later under the other
+    results = [
+        pool("fcfs", 0),
+        pool("fcfs", 1, 10.0),
+        pool("other", 1, 16.0),
+        pool("other", 0, 3.0),
+    ]
+    rows = {row.policy: row for row in summary(results)}
+    first, second = (53 + 9) / 53, (83 + 18) / 83
+    mean, half = rows["other"].versus
+    assert mean == pytest.approx((first + second) / 2)
+    assert half == pytest.approx(
+        12.7062 * abs(first - second) / 2
+    )  # t x sd / sqrt 2, sd = |d| / sqrt 2
+    assert rows["fcfs"].versus == (1.0, 0.0)
+    assert rows["other"].seeds == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "half", "text"),
+    [
+        (0.0, None, "0"),
+        (0.0, 0.0, "0"),
+        (2.0134, 0.412, "2.01 ± 0.41"),
+        (1261.7, 2019.8, "1,262 ± 2,020"),
+        (0.39, None, "0.390"),
+        (923.0, None, "923"),
+        (0.0, 3.2, "0.00 ± 3.20"),
+        (-1.5, None, "-1.50"),
+    ],
+)
+def test_numbers_show_three_figures(value, half, text):
+    assert shown(value, half) == text
+
+
+@pytest.mark.parametrize(
+    ("dimension", "values", "name"),
+    [
+        ("time", [30, 50], "s"),
+        ("time", [0, 0, 600], "min"),
+        ("time", [9000], "h"),
+        ("time", [9e5], "d"),
+        ("energy", [7.2e6], "kWh"),
+        ("energy", [1e10], "MWh"),
+        ("share", [0.5], "%"),
+        ("time", [], "s"),
+    ],
+)
+def test_a_unit_suits_the_median_of_the_values_above_0(dimension, values, name):
+    assert unit(dimension, values)[1] == name
+
+
+def test_only_columns_that_say_something_are_shown():
+    told = columns(summary([pool("fcfs"), pool("sjf", delay_s=1.0)]))
+    keys = [column.key for column in told]
+    assert keys == ["jct_mean_s", "wait_mean_s", "wait_p95_s", "bsld_mean", "utilization"]
+
+
+def test_the_best_of_a_column_is_marked_and_equals_are_not():
+    told = {c.key: c for c in columns(summary([pool("fcfs"), pool("sjf", delay_s=1.0)]))}
+    assert told["jct_mean_s"].best == (True, False)
+    assert told["utilization"].best == (True, False)  # the other one has the longer makespan
+    close = columns(summary([pool("fcfs"), pool("sjf", delay_s=1e-4), pool("f1", delay_s=5.0)]))
+    assert close[0].best == (True, True, False)  # both read 17.7 s
+    same = columns(summary([pool("fcfs"), pool("sjf")]))
+    assert not any(any(column.best) for column in same)
+
+
+def test_a_packing_is_ranked_by_allocated_gpus():
+    def measured(result):
+        return {"gpu_allocation": 0.9 if result.policy == "fgd" else 0.8, "dropped": 3.0}
+
+    rows = summary([pool("random"), pool("fgd")], measured)
+    assert [row.policy for row in rows] == ["fgd", "random"]
+    assert [column.key for column in columns(rows)] == ["gpu_allocation", "dropped"]
+
+
+def printed(results, width):
+    console = Console(width=width, file=StringIO())
+    console.print(as_rich(summary(results), width))
+    return console.file.getvalue()
+
+
+def test_the_terminal_table_holds_every_policy_and_no_markup_of_its_name():
+    results = [pool("[red]x[/red]", seed) for seed in (0, 1)]
+    text = printed(results + [pool("fcfs", seed, 9.0) for seed in (0, 1)], 120)
+    assert "[red]x[/red]" in text
+    assert "vs best rule" in text
+    assert "95 % interval over 2 seeds" in text
+
+
+def test_a_narrow_terminal_loses_no_digit():
+    results = [pool(policy, seed, 1e4 * seed) for policy in ("fcfs", "sjf+easy") for seed in (0, 1)]
+    text = printed(results, 80)
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert "±" in text

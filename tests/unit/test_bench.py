@@ -1,0 +1,159 @@
+"""The benchmarks run, their inputs are what they say, and a peer does the same work. No times."""
+
+import json
+
+import numpy as np
+import pytest
+
+from trimtab import cli
+from trimtab.bench import BY_NAME, Row, Setup, chosen, header, inputs, measured, peers
+from trimtab.bench.cases import Measured, pooled
+from trimtab.errors import TraceError, UnknownName
+from trimtab.sim import packing
+from trimtab.sim.world import check_hostable
+
+
+def run(monkeypatch, capsys, *arguments: str) -> tuple[int, str, str]:
+    monkeypatch.setattr("sys.argv", ["trimtab", "bench", *arguments])
+    code = 0
+    try:
+        cli.main()
+    except SystemExit as done:
+        code = int(done.code or 0)
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def test_json_has_one_object_a_row_with_value_unit_and_peer(monkeypatch, capsys):
+    code, out, _ = run(monkeypatch, capsys, "--quick", "--only", "swf-fcfs", "--json", "-")
+    (row,) = json.loads(out)
+    assert code == 0
+    assert list(row) == ["name", "value", "unit", "peer", "peer_value"]
+    assert (row["name"], row["unit"]) == ("swf-fcfs", "jobs/s")
+    assert row["value"] > 0
+    if peers.installed("simpy"):
+        assert (row["peer"], row["peer_value"] > 0) == ("SimPy", True)
+    else:
+        assert row["peer"] is None and row["peer_value"] is None
+
+
+def test_the_table_names_the_machine_and_excludes_compilation(monkeypatch, capsys):
+    code, out, _ = run(monkeypatch, capsys, "--quick", "--only", "openb-fgd,dag")
+    assert code == 0
+    for said in ("compilation excluded", "cores", "numba", "openb-fgd", "pods/s", "tasks/s"):
+        assert said in out
+
+
+def test_an_interrupt_shows_what_is_finished(monkeypatch, capsys, tmp_path):
+    def stop(setup):
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(BY_NAME, "swf-fcfs", lambda setup: Measured(1.0, "jobs/s"))
+    monkeypatch.setitem(BY_NAME, "swf-sjf", stop)
+    path = tmp_path / "speed.json"
+    code, out, err = run(monkeypatch, capsys, "--only", "swf-fcfs,swf-sjf", "--json", str(path))
+    assert code == 130
+    assert "swf-fcfs" in out and "swf-sjf" not in out
+    assert "stopped after 1 of 2" in err
+    assert [row["name"] for row in json.loads(path.read_text())] == ["swf-fcfs"]
+
+
+def test_an_unknown_row_suggests_the_nearest():
+    with pytest.raises(UnknownName, match="did you mean 'swf-fcfs'"):
+        chosen(["swf-fcf"])
+    assert chosen(["dag,swf-sjf"]) == ["swf-sjf", "dag"]
+    assert chosen(None) == list(BY_NAME)
+
+
+def test_openb_files_belong_together():
+    with pytest.raises(TraceError, match="--pods and --nodes"):
+        list(measured(Setup(pods="pods.csv"), ["openb-fgd"]))
+
+
+def test_the_fastest_peer_stands_in_the_row():
+    row = Row("swf-fcfs", 10.0, "jobs/s", {"slow": 1.0, "fast": 4.0})
+    assert (row.peer, row.ratio, row.as_json()["peer_value"]) == ("fast", 2.5, 4.0)
+    assert "quick" in header(Setup(quick=True))
+
+
+@pytest.mark.slow
+def test_every_row_gives_a_positive_number():
+    names = chosen(None)
+    rows = list(measured(Setup(quick=True), names))
+    assert [row.name for row in rows] == names
+    assert all(np.isfinite(row.value) and row.value > 0 for row in rows)
+
+
+def test_the_log_resembles_sdsc_sp2():
+    work, machine = inputs.sdsc_like()
+    jobs, run_s, width = work.jobs, work.truth["work_s"], work.demand[:, 0]
+    assert (len(work), machine.capacity.tolist()) == (59_705, [[128.0]])
+    span_s = jobs["submit_s"][-1] - jobs["submit_s"][0]
+    assert (run_s * width).sum() / span_s / 128 == pytest.approx(0.83, abs=0.03)
+    assert np.isin(width, 2 ** np.arange(8)).mean() == pytest.approx(0.84, abs=0.01)
+    assert np.log(run_s).mean() == pytest.approx(6.03, abs=0.1)
+    assert np.log(run_s).std() == pytest.approx(2.65, abs=0.2)
+    assert (jobs["request_s"] >= run_s).all()
+    assert np.median(run_s / jobs["request_s"]) < 0.5
+    for seconds in (jobs["submit_s"], run_s, jobs["request_s"]):
+        assert (seconds == np.floor(seconds)).all()
+
+
+def test_the_long_log_makes_tens_of_thousands_wait():
+    work, machine = inputs.sdsc_like(447_784, load=1.2)
+    start_s, _ = pooled(work, machine, "fcfs+easy")
+    time_s = np.concatenate((work.jobs["submit_s"], start_s))
+    change = np.repeat([1, -1], len(work))[np.argsort(time_s, kind="stable")]
+    assert np.cumsum(change).max() > 20_000
+
+
+def test_nodes_and_pods_have_the_published_counts_of_openb():
+    nodes, pods = inputs.openb_like()
+    gpus = {
+        model: int(nodes["gpu"][nodes["model"] == model].sum()) for model in set(nodes["model"])
+    }
+    assert gpus == {
+        "G2": 4392, "T4": 842, "G3": 312, "P100": 265, "V100M32": 204, "V100M16": 195, "A10": 2,
+    }  # fmt: skip
+    assert (len(nodes["sn"]), len(pods["name"])) == (1213, 10_866)
+    one = pods["num_gpu"] == 1
+    assert one.mean() == pytest.approx(0.86, abs=0.01)
+    assert (pods["gpu_milli"][one] < 1000).mean() == pytest.approx(0.44, abs=0.02)
+    assert (pods["num_gpu"] == 0).mean() == pytest.approx(0.13, abs=0.01)
+    assert (pods["num_gpu"] == 8).mean() == pytest.approx(0.005, abs=0.002)
+    done = packing.pack(*packing.columns(nodes, pods), np.arange(10_866), packing.FGD)
+    assert done.arrived_gpu_milli[-1] / done.capacity_gpu_milli == pytest.approx(1.3, abs=0.03)
+
+
+def test_dag_stages_wait_for_earlier_stages_of_their_job():
+    work, machine = inputs.dags(jobs=50)
+    start_s, end_s = pooled(work, machine, "fcfs")
+    owner = np.repeat(np.arange(len(work)), np.diff(work.after_ptr))
+    assert len(owner) > 0
+    assert (work.jobs["submit_s"][owner] == work.jobs["submit_s"][work.after_idx]).all()
+    assert (start_s[owner] >= end_s[work.after_idx]).all()
+
+
+@pytest.mark.parametrize("times", [1, 10])
+def test_every_mixed_job_can_run(times):
+    for short in (False, True):
+        check_hostable(*inputs.mixed(3_000, times=times, short=short))
+
+
+def test_a_seed_fixes_the_inputs():
+    for make in (lambda: inputs.sdsc_like(500), lambda: inputs.dags(20), lambda: inputs.mixed(200)):
+        (one, _), (two, _) = make(), make()
+        assert (one.jobs == two.jobs).all() and (one.truth == two.truth).all()
+        assert (one.demand == two.demand).all()
+    for one, two in zip(inputs.openb_like(100), inputs.openb_like(100)):
+        assert all((one[name] == two[name]).all() for name in one)
+
+
+def test_the_simpy_pool_starts_every_job_when_ours_does():
+    pytest.importorskip("simpy")
+    work, machine = inputs.sdsc_like(400, load=1.1)
+    start_s, _ = pooled(work, machine, "fcfs")
+    width = work.demand[:, 0].astype(np.int64)
+    theirs_s = peers.simpy_fcfs(work.jobs["submit_s"], work.truth["work_s"], width, 128)
+    assert (start_s > work.jobs["submit_s"]).any()
+    assert theirs_s.tolist() == start_s.tolist()
