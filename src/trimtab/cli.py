@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -36,9 +37,7 @@ LenientOption = Annotated[bool, typer.Option("--lenient", help="Drop bad rows an
 def main() -> None:
     """Run the command line; a user's mistake is one line on standard error and exit code 2."""
     try:
-        app(standalone_mode=False)
-    except typer.Exit as done:
-        sys.exit(done.exit_code)
+        sys.exit(app(standalone_mode=False) or 0)
     except TrimtabError as mistake:
         err.print(f"[bold red]error:[/] {escaped(str(mistake))}", highlight=False, soft_wrap=True)
         sys.exit(2)
@@ -243,7 +242,7 @@ def bench(
 def show_speeds(rows: list[Any], header: str) -> None:
     """The table of a benchmark on the terminal."""
     out.print(header, highlight=False, soft_wrap=True, style="dim")
-    table = Table(title="speed")
+    table = Table(box=SIMPLE, collapse_padding=True, pad_edge=False)  # fits 80 characters
     for column in ("name", "value", "unit", "peer", "its value", "ratio"):
         left = column in ("name", "unit", "peer")
         table.add_column(column, justify="left" if left else "right", no_wrap=True)

@@ -19,7 +19,7 @@ from trimtab.run import run
 from trimtab.sim import packing, rlscheduler
 from trimtab.sim.backend import SimBackend
 from trimtab.sim.whole import ended_state, is_pool, pool_totals, simulate, simulate_pool
-from trimtab.sim.world import Models, outages
+from trimtab.sim.world import Models, fitted, outages
 from trimtab.traces import openb
 from trimtab.traces.scene import DEFAULT, Scene, open_scene
 
@@ -100,7 +100,8 @@ def check_names(question: Question) -> None:
 
 def by_engine(scene: Scene, name: str, seed: int, question: Question, told: Told | None) -> Result:
     """A rule runs compiled, anything else through the loop; both on the same engine."""
-    work, cluster, models = scene.workload, scene.cluster, models_of(question, scene, seed)
+    work, cluster = fitted(scene.workload, scene.cluster)
+    models = models_of(question, scene, seed)
     policy = named(name, seed)
     jobs = len(work)
 

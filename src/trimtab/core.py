@@ -93,6 +93,7 @@ STATE = np.dtype(
         ("waited_s", "f8"),  # seconds runnable and not running, so far
         ("kept_s", "f8"),  # work that checkpoints kept from earlier runs
         ("attained_s", "f8"),  # instance-seconds of runs that have ended
+        ("wasted_s", "f8"),  # of those, thrown away: work that no checkpoint kept
         ("status", "i8"),  # a Status
         ("left", "i8"),  # instances not yet started
         ("active", "i8"),  # instances running

@@ -44,7 +44,7 @@ class Result:
 
 
 def bounded_slowdown(result: Result) -> Array:
-    """(J,) of the jobs that finished; a job's run time is from its last continuous stretch of work."""
+    """(J,); a job's run time is what led to its end, without work that was thrown away."""
     state, jobs = result.state, result.workload.jobs
     run_s = np.maximum(ran_s(result), 0.0)
     total_s = state["end_s"] - jobs["submit_s"]
@@ -52,8 +52,9 @@ def bounded_slowdown(result: Result) -> Array:
 
 
 def ran_s(result: Result) -> Array:
-    """Wall seconds each job ran: its instance-seconds over its instances."""
-    return np.asarray(result.state["attained_s"] / result.workload.jobs["instances"])
+    """Wall seconds each job ran to some use: its instance-seconds, less those thrown away, an instance."""
+    used_s = result.state["attained_s"] - result.state["wasted_s"]
+    return np.asarray(used_s / result.workload.jobs["instances"])
 
 
 def mean_by_block(values: Array) -> float:
@@ -139,7 +140,8 @@ def utilization(result: Result, makespan_s: float) -> float:
     """Allocated share over the makespan; logs of processors count processors, not whole nodes."""
     meta: dict[str, Any] = result.workload.meta
     if "procs" in meta and makespan_s > 0:
-        used = float(np.sum(ran_s(result) * meta["procs"]))
+        run_s = result.state["attained_s"] / result.workload.jobs["instances"]
+        used = float(np.sum(run_s * meta["procs"]))
         return used / (makespan_s * float(meta["max_procs"]))
     resources = result.cluster.resources
     return allocation(result, makespan_s, "gpu" if "gpu" in resources else resources[0])

@@ -130,11 +130,11 @@ def test_a_cluster_in_a_batch_is_the_same_cluster_alone(rule):
 def pool_case(seed, *, arrays, dag, late):
     """Jobs of whole cores for one node of 16, in whole seconds."""
     rng = np.random.default_rng(seed)
-    count = 120
+    count = 80
     work_s = rng.integers(1, 60, count).astype(float)
     factor = rng.choice([0.5, 1.0, 2.0] if late else [1.0, 2.0], count)
     return workload(
-        np.sort(rng.integers(0, 700, count)).astype(float),
+        np.sort(rng.integers(0, 450, count)).astype(float),
         work_s,
         rng.integers(1, 9, count).astype(float),
         request_s=np.ceil(work_s * factor),

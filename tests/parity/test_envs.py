@@ -65,7 +65,7 @@ def test_the_batched_environment_equals_the_single_one_byte_for_byte(codec):
     for c, env in enumerate(singles):
         env.reset(options={"start": int(batched.start[c])})
     rng = np.random.default_rng(0)
-    for _ in range(150):
+    for _ in range(300):
         actions = np.array([rng.choice(np.flatnonzero(mask)) for mask in seen["action_mask"]])
         seen, reward, ended, stuck, _ = batched.step(actions)
         for c, env in enumerate(singles):

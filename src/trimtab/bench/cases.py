@@ -144,7 +144,7 @@ def growth_jobs(setup: Setup, load: float) -> Measured:
     At load 0.5 hardly a job waits in either trace: what grows is the engine's cost alone. At load
     0.8 the longer trace also has the longer queue: under SJF the large gangs wait on and on.
     """
-    few = setup.of(3_000, 500)
+    few = setup.of(3_000, 200)
     many_s = hetero_s(100 * few, 1, short=True, load=load)
     return Measured(many_s / hetero_s(few, 10, short=True, load=load), "x")
 
@@ -218,8 +218,7 @@ def env_step(setup: Setup, made: dict[str, Any], peer: bool = False) -> Measured
     rate = steps / best_s(play, setup.of(3, 2))
     found = {}
     if peer and peers.installed("hpcsim"):
-        theirs = setup.of(256, 64)
-        found["hpcsim"] = theirs / best_s(peers.hpcsim_play(theirs), 2)
+        found["hpcsim"] = 1024 / best_s(peers.hpcsim_play(1024), setup.of(3, 1))
     return Measured(rate, "steps/s", found)
 
 
@@ -298,7 +297,7 @@ BY_NAME: dict[str, Callable[[Setup], Measured]] = {
     "long-queue-easy": long_queue_easy,
     "hetero-rules": hetero_rules,
     "growth-jobs-100x": lambda setup: growth_jobs(setup, 0.5),
-    "growth-jobs-100x-queued": lambda setup: growth_jobs(setup, 0.8),
+    "growth-jobs-queued": lambda setup: growth_jobs(setup, 0.8),
     "growth-nodes-10x": growth_nodes,
     "openb-fgd": openb_fgd,
     "dag": dag,

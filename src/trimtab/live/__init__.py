@@ -1,18 +1,20 @@
-"""Backends by name: ours, and those that other packages add by the entry point `trimtab.backends`."""
+"""Backends by name: ours, and what other packages add by the entry point `trimtab.backends`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
+from trimtab.core import Backend, Cluster, Profile, Workload
 from trimtab.errors import UnknownName
 from trimtab.rules.names import unknown
 
-# name -> "module:attribute", something that makes a Backend; looked up only when it is asked for
+# name -> "module:callable(workload, cluster, ...) -> Backend"
 BY_NAME: dict[str, str] = {
     "sim": "trimtab.sim.backend:SimBackend",
-    "fake": "trimtab.live.fake:FakeBackend",
+    "fake": "trimtab.live:pretend",
 }
 
 
@@ -21,10 +23,24 @@ def plugged_in() -> dict[str, str]:
     return {point.name: point.value for point in entry_points(group="trimtab.backends")}
 
 
-def backend_named(name: str) -> Any:
-    """The class or function of that name, which makes a Backend from its own arguments."""
+def backend_named(name: str) -> Callable[..., Backend]:
+    """What makes the backend of that name from a workload and a cluster."""
     known = {**plugged_in(), **BY_NAME}
     if name not in known:
         raise UnknownName(unknown("backend", name, name, known))
     module, _, attribute = known[name].partition(":")
-    return getattr(import_module(module), attribute)
+    made: Callable[..., Backend] = getattr(import_module(module), attribute)
+    return made
+
+
+def pretend(
+    workload: Workload,
+    cluster: Cluster,
+    profile: Profile | None = None,
+    models: Any = None,
+    **lags: Any,
+) -> Backend:
+    """A simulated cluster that answers like a real one; `lags` are FakeBackend's."""
+    from trimtab.live.fake import FakeBackend
+
+    return FakeBackend(backend_named("sim")(workload, cluster, profile, models), **lags)

@@ -1,236 +1,271 @@
-"""A pretend real cluster: decisions arrive after a lag, reports come late, out of order or never."""
+"""A pretend real cluster: it hears late, reports late, out of order or never, and can be listed.
+
+Inside is a true cluster (any Backend; a simulator in practice) that nobody may look at: all we know
+of it is what its reports say. With nothing late or lost it is the true cluster, event for event.
+"""
 
 from __future__ import annotations
 
 import heapq
-import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from trimtab.core import Backend, Decision, Event, Snapshot, Status, Wait, What
-from trimtab.live.ledger import CANCELLED, READY, Ledger, Partial, listing_of, places_of
-
-Places = tuple[tuple[int, ...], tuple[int, ...]]  # nodes, devices
-Runs = dict[int, tuple[int, float, Places]]  # slot: (job, start_s, places)
+from trimtab.core import Array, Decision, Event, Snapshot, Wait, What
+from trimtab.errors import TrimtabError
+from trimtab.live.ledger import Ledger
+from trimtab.live.mirror import Held
+from trimtab.live.promise import UNKNOWN, Fact, Report
 
 
 class FakeBackend:
-    """Another backend (the true cluster) seen through slow and lossy wires. The ledger makes up for it.
+    """A cluster that answers like a real one.
 
-    A decision reaches the cluster `lag_s` after apply(), in order, or with chance `lost_decisions` never.
-    A report travels up to `lag_s`; a share `late` of them takes another `late_s` on average, and a share
-    `lost` never arrives. A full listing, every `listing_s` seconds in which something happened,
-    repairs the rest: there a promise that is `patience_s` old is looked up. With lag_s = late = lost =
-    0 it is the true backend.
+    `true` is a Backend with a `cluster`, and honours Wait; its clock is the only clock. A decision
+    arrives `lag_s` after it was sent (a share `dropped` never does). A share `late` of the reports
+    comes after a random time with mean `late_s`, a share `lost` never; a listing every `list_s`
+    tells what was lost. `numbered`: reports say which of our decisions the cluster took up last.
     """
 
     def __init__(
         self,
-        true: Backend,
+        true: Any,
         *,
         lag_s: float = 5.0,
         late: float = 0.1,
+        late_s: float = 10.0,
         lost: float = 0.05,
-        lost_decisions: float = 0.0,
-        late_s: float = 20.0,
-        listing_s: float = 30.0,
-        patience_s: float = 30.0,
+        dropped: float = 0.0,
+        list_s: float = 30.0,
+        patience_s: float = 60.0,
+        numbered: bool = True,
+        window_s: float = 300.0,
         rng: np.random.Generator | None = None,
-        ledger: type[Ledger] = Ledger,
+        ledger: Callable[..., Ledger] = Ledger,
     ) -> None:
+        if patience_s <= lag_s:
+            raise TrimtabError(
+                f"patience_s={patience_s:g} is not above lag_s={lag_s:g}: a decision could arrive "
+                f"after it was withdrawn; give patience_s more than the longest time on the way"
+            )
+        seen = true.snapshot()
         self.true, self.can = true, true.can
-        self.lag_s, self.late, self.lost, self.late_s = lag_s, late, lost, late_s
-        self.lost_decisions, self.listing_s = lost_decisions, listing_s
+        self.lag_s, self.dropped = lag_s, dropped
+        self.late, self.late_s, self.lost = late, late_s, lost
+        self.list_s, self.numbered = list_s, numbered
         self.rng = rng or np.random.default_rng(0)
-        first = true.snapshot()
-        resources = getattr(getattr(true, "cluster", None), "resources", ())
-        self.ledger = ledger(first, tuple(resources), patience_s)
-        self.refusals: list[str] = []  # what the true cluster answered to what arrived
-        self.now_s = first.now_s
-        self._alarm_s = self._list_at_s = math.inf
-        self._sent: list[tuple[float, int, Decision]] = []  # heap: arrives at, number
-        self._reports: list[tuple[float, int, Decision | None, tuple[Event | Partial, ...]]] = []
-        self._number = 0
-        self._status = np.array(first.state["status"])
-        self._arrays: Runs = {}
-        self._told: list[Event] = []  # heard of, but no reason to decide
-        self._is_closed = False
-        self._measure(first)
+        self.ledger = ledger(
+            true.cluster,
+            seen.profile,
+            patience_s=patience_s,
+            jobs=len(seen.jobs),
+            startup_s=seen.startup_s,
+            mix=seen.mix,
+            window_s=window_s,
+            windows=seen.recent.shape[1],
+        )
+        self.now_s = float(seen.now_s)
+        self.refusals: list[Event] = []  # what the true cluster turned down
+        self.lost_reports = self.lost_decisions = self.listings = 0
+        self._outbox: deque[tuple[float, int, Decision]] = deque()  # (arrives, number, decision)
+        self._inbox: list[tuple[float, int, Report]] = []  # heap of (arrives, version, report)
+        self._version = 0
+        self._heard: dict[int, int] = {}  # by job: our last decision that the true cluster took up
+        self._known = seen.state.copy()  # the true state when it last was looked at
+        self._load = seen.node_state["load"].copy()
+        self._alarm_s = np.inf  # the policy's
+        self._list_s = list_s  # when the next listing is due
+        self._untold = False  # a report was lost since the last listing
+        self._set: set[float] = set()  # alarms we set for ourselves
+        self._held_back: list[Event] = []  # confirmations, told with the next news
+        self._closed = False
+        there = tuple(self._fact(seen, int(job)) for job in np.flatnonzero(seen.jobs["instances"]))
+        self.ledger.absorb(Report(0, None, there, seen.node_state.copy()), self.now_s)
+
+    # the protocol
 
     def wait(self) -> list[Event] | None:
-        while not self._is_closed:
-            due_s = self._due_s()
-            events = self._advance(due_s)
-            if events is None and due_s == math.inf:
-                told, self._told = self._told, []
-                return told or None
-            seen = self.true.snapshot()
-            # a cluster with nothing left to do stands still; what is on its way still arrives
-            self.now_s = max(self.now_s, due_s if events is None else seen.now_s)
-            self.ledger.clock(self.now_s)
-            # changes of use and the like happen without an event: decide again, as the cluster would
-            silent = self.now_s < due_s and all(e.time_s < self.now_s for e in events or ())
-            before, rang = self.ledger.changes, self._alarm_s <= self.now_s
-            self._look(events or [], seen)
-            if self._deliver():
-                self._look(self._advance(math.nextafter(self.now_s, math.inf)) or [])
-            self._hear()
-            if self._list_at_s <= self.now_s:
-                self._list()
-            self._measure(self.true.snapshot())
-            if rang:
-                self._alarm_s = math.inf
-            if rang or silent or self.ledger.changes != before:
-                told, self._told = self._told, []
-                return told
-        return None
-
-    def _advance(self, until_s: float) -> list[Event] | None:
-        """Let the true cluster go on until something happens there, at the latest until this time."""
-        now_s = self.true.snapshot().now_s
-        if until_s <= now_s:
-            return []
-        if until_s < math.inf:
-            self.true.apply(Wait(until_s))
-        return self.true.wait()
+        while True:
+            woken = self._arrive()
+            due = self._alarm_s <= self.now_s
+            if due:
+                self._alarm_s = np.inf
+            if woken or due:
+                return self._tell()
+            if not self._step():
+                return self._tell() if self._held_back else None
 
     def snapshot(self) -> Snapshot:
-        return self.ledger.snapshot()
+        return self.ledger.snapshot(self.now_s)
 
     def apply(self, decision: Decision) -> Event:
+        if type(decision) not in self.can:
+            job = int(getattr(decision, "job", -1))
+            why = f"backend: cannot {type(decision).__name__}"
+            return Event(self.now_s, What.REFUSED, job, reason=why)
         if isinstance(decision, Wait):
             return self._set_alarm(decision)
-        if type(decision) not in self.can:
-            name = type(decision).__name__
-            return Event(
-                self.now_s,
-                What.REFUSED,
-                decision.job,
-                reason=f"{name}: this backend does not do that",
-            )
-        answer, sent = self.ledger.promise(decision)
-        if sent is not None:
-            self._happened()
-            heapq.heappush(self._sent, (self.now_s + self.lag_s, self._next(), sent))
-            if self._deliver():
-                self._measure(self.true.snapshot())
+        answer = self.ledger.promise(decision, self.now_s)
+        self._send()
+        if self.lag_s == 0:
+            self._arrive()  # a cluster without lag answers at once
         return answer
 
     def _set_alarm(self, decision: Wait) -> Event:
         if not decision.until_s > self.now_s:
             why = f"wait: until_s={decision.until_s!r} is not after second {self.now_s:g}"
             return Event(self.now_s, What.REFUSED, -1, reason=why)
-        self._alarm_s = min(self._alarm_s, decision.until_s)
+        self._alarm_s = min(self._alarm_s, float(decision.until_s))
         return Event(self.now_s, What.PLACED, -1)
 
     def close(self) -> None:
-        if not self._is_closed:
-            self._is_closed = True
+        if not self._closed:
+            self._closed = True
             self.true.close()
 
-    def _next(self) -> int:
-        self._number += 1
-        return self._number
+    # time
 
-    def _due_s(self) -> float:
-        """When something of ours happens next: an arrival, a report, an alarm, a listing."""
-        sent_s = self._sent[0][0] if self._sent else math.inf
-        report_s = self._reports[0][0] if self._reports else math.inf
-        return min(self._alarm_s, self._list_at_s, sent_s, report_s)
+    def _step(self) -> bool:
+        """Let the true cluster run until it or we have something to do. False = never again."""
+        ours_s = min(
+            self._outbox[0][0] if self._outbox else np.inf,
+            self._inbox[0][0] if self._inbox else np.inf,
+            self._list_s if self._untold or self.ledger.promises else np.inf,
+        )
+        until_s = min(ours_s, self._alarm_s)
+        if until_s < np.inf:
+            self.true.apply(Wait(until_s))
+            self._set = {one for one in self._set if one >= self.now_s} | {until_s}
+        events = self.true.wait()
+        if events is None:
+            if ours_s == np.inf:
+                return False
+            self.now_s = max(self.now_s, ours_s)  # all is over there, but word of it is on its way
+        else:
+            self.now_s = max(self.now_s, float(self.true.snapshot().now_s))
+            self._look(events)
+        self._deliver()
+        if self._list_s <= self.now_s:
+            self._list()
+        return True
 
-    def _deliver(self) -> bool:
-        """Hand over the decisions that arrive now."""
-        arrived = False
-        while self._sent and self._sent[0][0] <= self.now_s:
-            _, _, decision = heapq.heappop(self._sent)
-            if self.rng.random() < self.lost_decisions:
-                continue
+    def _send(self) -> None:
+        for number, decision in self.ledger.outgoing():
+            if self.dropped and self.rng.random() < self.dropped:
+                self.lost_decisions += 1
+            else:
+                self._outbox.append((self.now_s + self.lag_s, number, decision))
+        self._deliver()
+
+    def _deliver(self) -> None:
+        """Hand over the decisions that have arrived, oldest first."""
+        while self._outbox and self._outbox[0][0] <= self.now_s:
+            _, number, decision = self._outbox.popleft()
             answer = self.true.apply(decision)
-            arrived = True
+            self._heard[answer.job] = number
             if answer.what == What.REFUSED:
-                self.refusals.append(answer.reason)
-                self._report((answer,), decision)
-        if arrived:
-            self._arrays = arrays_of(self.true.snapshot())
-            self._happened()
-        return arrived
+                self.refusals.append(answer)
+                seen = self.true.snapshot()
+                self._report(seen, answer, (self._fact(seen, answer.job),), answers=number)
+            else:
+                self._look((), acted=answer.job)
 
-    def _happened(self) -> None:
-        if self._list_at_s == math.inf:
-            self._list_at_s = (math.floor(self.now_s / self.listing_s) + 1) * self.listing_s
+    def _arrive(self) -> bool:
+        """Take in the reports that have arrived. True when one is news to a policy."""
+        woken = False
+        while self._inbox and self._inbox[0][0] <= self.now_s:
+            came_s, _, report = heapq.heappop(self._inbox)
+            self._held_back += self.ledger.absorb(report, came_s)
+            woken |= self.ledger.news
+            self._send()
+        return woken
 
-    def _report(self, events: tuple[Event | Partial, ...], decision: Decision | None = None) -> None:
-        self._happened()
-        if self.rng.random() < self.lost:
-            return
-        after_s = self.rng.random() * self.lag_s
-        if self.rng.random() < self.late:
-            after_s += self.rng.exponential(self.late_s)
-        heapq.heappush(self._reports, (self.now_s + after_s, self._next(), decision, events))
+    def _tell(self) -> list[Event]:
+        if self._alarm_s <= self.now_s:
+            self._alarm_s = np.inf
+        told, self._held_back = self._held_back, []
+        return told
 
-    def _look(self, events: list[Event], seen: Snapshot | None = None) -> None:
-        """Send out reports of what has happened, also of what has no event: see READY and Partial."""
-        seen = seen or self.true.snapshot()
-        status, arrays = seen.state["status"], arrays_of(seen)
-        fresh = np.flatnonzero((status == Status.QUEUED) & (self._status < Status.QUEUED)).tolist()
-        submitted = {event.job for event in events if event.what == What.SUBMITTED}
-        for event in events:
-            ready = event.what == What.SUBMITTED and event.job in fresh
-            more = (Event(event.time_s, What.SUBMITTED, event.job, reason=READY),) if ready else ()
-            self._report((event, *more))
-        for job in fresh:
-            if job not in submitted:
-                self._report((Event(seen.now_s, What.SUBMITTED, job, reason=READY),))
-        for slot, (job, start_s, places) in self._arrays.items():
-            is_over = arrays.get(slot) != (job, start_s, places)
-            if is_over and not any(told_of(event, job, places[0]) for event in events):
-                self._report((Partial(seen.now_s, job, *places),))
-        self._status, self._arrays = np.array(status), arrays
+    # reports
 
-    def _hear(self) -> None:
-        """Take what arrives now through the ledger."""
+    def _look(self, events: Sequence[Event], acted: int = -1) -> None:
+        """Report what the true cluster says and what changed there without a word."""
         seen = self.true.snapshot()
-        while self._reports and self._reports[0][0] <= self.now_s:
-            _, _, decision, events = heapq.heappop(self._reports)
-            for event in events:
-                if isinstance(event, Event) and event.what == What.SUBMITTED:
-                    self.ledger.know(event.job, seen.jobs[event.job], seen.demand[event.job])
-                if isinstance(event, Event) and decision is not None:
-                    self._told += self.ledger.refuse(decision, event)
-                else:
-                    self._told += self.ledger.report(event)
+        rows = seen.state.view(np.int64).reshape(len(seen.state), -1)
+        before = self._known.view(np.int64).reshape(len(seen.state), -1)
+        changed = set(np.flatnonzero((rows != before).any(axis=1)).tolist())
+        self._known = seen.state.copy()
+        quiet = np.array_equal(seen.node_state["load"], self._load)
+        self._load = seen.node_state["load"].copy()
+        old = [event for event in events if event.time_s < self.now_s]
+        for event in old:  # how things stood then was said then
+            self._report(None, event, ())
+        for event in events[len(old) :]:
+            facts = (self._fact(seen, event.job),) if event.job >= 0 else ()
+            changed.discard(event.job)
+            self._report(seen, event, facts)
+        if acted >= 0:
+            changed.add(acted)
+        if changed:
+            self._report(seen, None, tuple(self._fact(seen, job) for job in sorted(changed)))
+        elif len(events) == len(old) and not (quiet and self.now_s in self._set):
+            self._report(seen, None, ())  # it woke for some reason that we do not see
+
+    def _report(
+        self, seen: Snapshot | None, event: Event | None, facts: tuple[Fact, ...], answers: int = 0
+    ) -> None:
+        """Send word: now, later, or never."""
+        self._version += 1
+        if self.lost and self.rng.random() < self.lost:
+            self.lost_reports += 1
+            self._untold = True
+            return
+        delay_s = 0.0
+        if self.late and self.rng.random() < self.late:
+            delay_s = self.rng.exponential(self.late_s)
+        nodes = None if seen is None else seen.node_state.copy()
+        report = Report(self._version, event, facts, nodes, answers=answers)
+        sent_s = self.now_s if event is None else event.time_s
+        heapq.heappush(self._inbox, (sent_s + delay_s, self._version, report))
 
     def _list(self) -> None:
-        """Ask for everything, as `squeue` does."""
-        self._list_at_s = math.inf
+        """The periodic listing: every job that has been submitted, and every node."""
+        self._list_s = (self.now_s // self.list_s + 1) * self.list_s
+        if not self._untold and not self.ledger.promises:
+            return  # it could tell nothing new
         seen = self.true.snapshot()
-        listing = listing_of(seen)._replace(time_s=self.now_s)
-        for job in np.flatnonzero(listing.status != Status.FUTURE).tolist():
-            self.ledger.know(job, seen.jobs[job], seen.demand[job])
-        self._told += self.ledger.relist(listing)
-        if self.ledger.promises:
-            self._happened()  # too young to be given up: look again
+        self._version += 1
+        self.listings += 1
+        jobs = [job for job in range(len(seen.jobs)) if seen.jobs["instances"][job] > 0]
+        facts = tuple(self._fact(seen, job) for job in jobs)
+        report = Report(self._version, None, facts, seen.node_state.copy(), whole=True)
+        heapq.heappush(self._inbox, (self.now_s, self._version, report))
+        self._untold = False
 
-    def _measure(self, seen: Snapshot) -> None:
-        """Load, power and progress are read where they are: they travel no slow wire."""
-        self.ledger.mirror.measure(seen.node_state, seen.recent, seen.state["kept_s"], seen.totals)
-
-
-def arrays_of(seen: Snapshot) -> Runs:
-    """The runs of arrays, whose ends are no events."""
-    job = seen.runs["job"][seen.running]
-    is_array = (seen.jobs["gang"][job] == 0) & (seen.jobs["instances"][job] > 1)
-    out: Runs = {}
-    for slot in seen.running[is_array].tolist():
-        run = seen.runs[slot]
-        out[slot] = (int(run["job"]), float(run["start_s"]), places_of(seen, slot))
-    return out
+    def _fact(self, seen: Snapshot, job: int) -> Fact:
+        ask = None
+        if seen.jobs["instances"][job] > 0:
+            ask = (seen.jobs[job].copy(), seen.demand[job].copy())
+        heard = self._heard.get(job, 0) if self.numbered else UNKNOWN
+        return Fact(job, seen.state[job].copy(), held_by(seen, job), ask, heard)
 
 
-def told_of(event: Event, job: int, nodes: tuple[int, ...]) -> bool:
-    """Whether this event already says that the run on these nodes is over."""
-    if event.job != job:
-        return False
-    if event.what == What.STOPPED and event.reason != CANCELLED:
-        return not event.nodes or event.nodes[0] in nodes
-    return event.what in (What.FINISHED, What.FAILED, What.STOPPED, What.REJECTED)
+def held_by(seen: Snapshot, job: int) -> tuple[Held, ...]:
+    """The runs of a job in a snapshot, oldest first."""
+    found = []
+    run = int(seen.state["run"][job])
+    while run >= 0:
+        rec = seen.runs[run]
+        places: list[tuple[int, int]] = []  # (node, devices) an instance, last first
+        piece = int(rec["piece"])
+        while piece >= 0:
+            one: Array = seen.pieces[piece]
+            places += [(int(one["node"]), int(one["devices"]))] * int(one["count"])
+            piece = int(one["next"])
+        nodes, devices = zip(*reversed(places), strict=True) if places else ((), ())
+        times = (float(rec[name]) for name in ("start_s", "expected_end_s", "resume_s", "rate"))
+        found.append(Held(nodes, devices, int(rec["shape"]), *times))
+        run = int(rec["sibling"])
+    return tuple(reversed(found))

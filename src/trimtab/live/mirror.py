@@ -1,341 +1,282 @@
-"""What is believed of a cluster, in the shape of a snapshot: jobs, runs, and what is booked where."""
+"""What we believe of a cluster, in the shape of a Snapshot: a ledger writes, policies read."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+import math
+from typing import NamedTuple
 
 import numpy as np
 
-from trimtab.core import NODE_STATE, PIECE, RUN, STATE, TOTALS, Array, Snapshot, Status
-from trimtab.rules.fit import allowed, amount, choose_devices, take
-from trimtab.rules.world import World, compiled
+from trimtab.core import (
+    JOB,
+    NODE_STATE,
+    PIECE,
+    RUN,
+    STATE,
+    TOTALS,
+    Array,
+    Cluster,
+    Mix,
+    Profile,
+    Snapshot,
+    Status,
+)
+from trimtab.rules.room import Room
 
-MEASURED = ("load", "used", "draw", "power_w", "energy_j", "load_s", "window_s", "since_s")
-COUNTED = ("energy_j", "work_s", "lost_s", "quality")
+NO_MIX = Mix(np.zeros(0, JOB), np.zeros((0, 0)), np.zeros(0))
 
 
-@dataclass(eq=False)
-class Held:
-    """A run that is believed to hold its places. `sure` once the cluster has said so."""
+class Held(NamedTuple):
+    """One run of a job: what it holds, and since when."""
 
-    job: int
-    nodes: tuple[int, ...]
-    devices: tuple[int, ...]  # a bit mask an instance, 0 = no GPU
-    shape: int = 0
-    start_s: float = np.nan  # when it was promised, until the cluster says when it began
+    nodes: tuple[int, ...]  # one an instance
+    devices: tuple[int, ...]  # a mask of GPUs an instance; all 0 = none
+    shape: int
+    start_s: float
     expected_end_s: float = np.inf
-    sure: bool = False
-
-    def is_like(self, nodes: Sequence[int], shape: int) -> bool:
-        return self.shape == shape and sorted(self.nodes) == sorted(nodes)
+    resume_s: float = np.nan
+    rate: float = 1.0
 
 
 class Mirror:
-    """Booked amounts and the runs that hold them; measurements are kept beside them as they come.
+    """Jobs, runs and nodes as last believed. `put` says all there is to say about one job."""
 
-    Amounts may go below zero: a fact that the cluster reports is booked even where a promise took its
-    place, and nothing fits there until one of the two is gone.
-    """
-
-    def __init__(self, first: Snapshot, resources: Sequence[str] = ()) -> None:
-        """An empty cluster with the nodes, profile and mix of `first`, a snapshot of any time."""
-        self.first = first
-        count = first.capacity.shape[1]
-        self.resources = tuple(resources) or tuple(f"resource {r}" for r in range(count))
-        self.now_s = first.now_s
-        self.runs: list[Held] = []  # in the order they began
-        self.scale = np.array([shape.scale for shape in first.profile.shapes])
-        self.capacity = np.array(first.capacity)
-        self.free = self.capacity.copy()
-        gpus = first.nodes["gpus"]
-        has = np.arange(first.gpu_free.shape[1]) < gpus[:, None]  # (N, D)
-        self.gpu_free = has.astype(np.float64)
-        self.gpu_mem_free = np.where(has, first.nodes["gpu_mem_gb"][:, None], 0.0)
-        self.node_state = np.zeros(len(first.nodes), NODE_STATE)
-        self.node_state["up"] = 1
-        self.recent = np.zeros_like(first.recent)
+    def __init__(
+        self,
+        cluster: Cluster,
+        profile: Profile,
+        *,
+        jobs: int = 64,  # rows to begin with
+        startup_s: float = 0.0,
+        mix: Mix | None = None,
+        window_s: float = 300.0,
+        windows: int = 8,
+    ) -> None:
+        self.cluster, self.profile, self.startup_s = cluster, profile, startup_s
+        self.mix = mix or NO_MIX._replace(demand=np.zeros((0, len(cluster.resources))))
+        self.window_s, self.now_s = window_s, 0.0
+        nodes, devices = len(cluster), int(cluster.nodes["gpus"].max())
+        has = np.arange(devices) < cluster.nodes["gpus"][:, None]  # (N, D)
+        node_state = np.zeros(nodes, NODE_STATE)
+        node_state["up"], node_state["piece"] = 1, -1
+        node_state["power_w"] = cluster.nodes["idle_w"]
+        self.room = Room(
+            jobs=np.zeros(0, JOB),
+            demand=np.zeros((0, len(cluster.resources))),
+            state=np.zeros(0, STATE),
+            nodes=cluster.nodes,
+            node_state=node_state,
+            free=cluster.capacity.copy(),
+            gpu_free=has.astype(np.float64),
+            gpu_mem_free=has * cluster.nodes["gpu_mem_gb"][:, None],
+            scale=np.array([shape.scale for shape in profile.shapes]),
+            resources=cluster.resources,
+        )
+        self.node_state = node_state
+        self.runs, self.pieces = np.zeros(0, RUN), np.zeros(0, PIECE)
+        self._free_runs: list[int] = []
+        self._free_pieces: list[int] = []
+        self.held: dict[int, tuple[Held, ...]] = {}  # by job: what it has on the nodes
         self.totals = np.zeros(1, TOTALS)
-        self.is_measured = False
-        self._room(len(first.jobs))
+        self._recent = np.zeros((nodes, windows))  # a ring
+        self._window = np.zeros(nodes)  # load seconds of the window that is not over yet
+        self.grow(jobs)
 
-    def _room(self, rows: int) -> None:
-        """Make the job columns at least `rows` long; what is in them stays."""
-        old = getattr(self, "state", np.zeros(0, STATE))
-        if len(old) >= rows and len(old):
+    @property
+    def state(self) -> Array:  # (J,) STATE
+        return self.room.state
+
+    def grow(self, jobs: int) -> None:
+        """Make rows for at least so many jobs."""
+        old = len(self.room.jobs)
+        if jobs <= old:
             return
-        rows = max(rows, 2 * len(old), 1)
-        jobs, demand = (
-            np.zeros(rows, self.first.jobs.dtype),
-            np.zeros((rows, self.capacity.shape[1])),
-        )
-        state = np.zeros(rows, STATE)
-        state["start_s"] = state["end_s"] = np.nan
-        state["run"] = -1
-        if len(old):
-            jobs[: len(old)], demand[: len(old)], state[: len(old)] = self.jobs, self.demand, old
-        self.jobs: Array = jobs  # (J,) JOB
-        self.demand: Array = demand  # (J, R)
-        self.state: Array = state  # (J,) STATE
-        # rules.fit books here as it does in the simulator: what fits is decided by one copy of the code
-        self._world: Any = World(
-            jobs=self.jobs[None],
-            demand=self.demand[None],
-            nodes=np.array(self.first.nodes)[None],
-            node_state=self.node_state[None],
-            free=self.free[None],
-            gpu_free=self.gpu_free[None],
-            gpu_mem=self.gpu_mem_free[None],
-            scale=self.scale,
-            rate=np.ascontiguousarray(self.first.profile.rate),
-            slow=np.ascontiguousarray(self.first.profile.slow),
-            link=np.ascontiguousarray(self.first.link),
-        )
+        rows = max(jobs, 2 * old)
+        room = self.room
+        for name in ("jobs", "demand", "state"):
+            table = getattr(room, name)
+            wider = np.zeros((rows, *table.shape[1:]), table.dtype)
+            wider[:old] = table
+            setattr(room, name, wider)
+        room.state["run"][old:] = -1
+        room.state["start_s"][old:] = room.state["end_s"][old:] = np.nan
 
-    def know(self, job: int, row: Any, demand: Any) -> None:
-        """Learn what a job asks for."""
-        self._room(job + 1)
-        if self.state[job]["status"] == Status.FUTURE:
-            self.state[job]["left"] = row["instances"]
-        self.jobs[job] = row
-        self.demand[job] = demand
+    def put(self, job: int, state: Array, held: tuple[Held, ...]) -> bool:
+        """The job is in this state and holds this. False where we believed so already."""
+        old_state, old = self.state[job].copy(), self.held.get(job, ())
+        if [one[:4] for one in old] != [one[:4] for one in held]:
+            self._drop(job)
+            for one in held:
+                self._add(job, one)
+        elif old != held:
+            self._retime(job, held)
+        run = self.state[job]["run"]
+        self.state[job] = state
+        self.state[job]["run"] = run
+        self.held[job] = held
+        if not held:
+            del self.held[job]
+        seen = [one[:5] for one in old] != [one[:5] for one in held]  # speed is not for policies
+        return seen or old_state.tobytes() != self.state[job].tobytes()
 
-    def clock(self, now_s: float) -> None:
-        """Move the clock and integrate the running totals; everything is constant in between."""
+    def _retime(self, job: int, held: tuple[Held, ...]) -> None:
+        """The same places with better known times: the rows stay where they are."""
+        run = int(self.state[job]["run"])
+        for one in reversed(held):
+            for name in ("expected_end_s", "resume_s", "rate"):
+                self.runs[run][name] = getattr(one, name)
+            run = int(self.runs[run]["sibling"])
+
+    def _add(self, job: int, held: Held) -> None:
+        """A new run, first of the job's list; neighbouring instances on a node share a piece."""
+        if not self._free_runs:
+            self.runs, self._free_runs = _longer(self.runs)
+            self.runs["job"][self._free_runs] = -1
+        run = self._free_runs.pop()
+        rec, state = self.runs[run], self.state[job]
+        rec["job"], rec["instances"], rec["shape"] = job, len(held.nodes), held.shape
+        rec["start_s"], rec["expected_end_s"] = held.start_s, held.expected_end_s
+        rec["resume_s"], rec["rate"] = held.resume_s, held.rate
+        rec["end_s"] = rec["left_s"] = rec["updated_s"] = np.nan
+        rec["piece"], rec["sibling"] = -1, state["run"]
+        state["run"] = run
+        i = 0
+        while i < len(held.nodes):
+            node, mask = held.nodes[i], held.devices[i] if held.devices else 0
+            end = i + 1
+            while end < len(held.nodes) and held.nodes[end] == node and mask == 0:
+                end += 1
+            self._add_piece(job, run, node, end - i, mask)
+            i = end
+
+    def _add_piece(self, job: int, run: int, node: int, count: int, devices: int) -> None:
+        if not self._free_pieces:
+            self.pieces, self._free_pieces = _longer(self.pieces)
+        piece = self._free_pieces.pop()
+        rec, state = self.pieces[piece], self.node_state[node]
+        rec["run"], rec["node"], rec["count"], rec["devices"] = run, node, count, devices
+        rec["next"], rec["before"], rec["after"] = self.runs[run]["piece"], -1, state["piece"]
+        if state["piece"] >= 0:
+            self.pieces[state["piece"]]["before"] = piece
+        state["piece"] = self.runs[run]["piece"] = piece
+        state["pieces"] += 1
+        self.room.take(job, node, int(self.runs[run]["shape"]), count, devices)
+
+    def _drop(self, job: int) -> None:
+        """Take all runs of the job off the nodes."""
+        state = self.state[job]
+        while state["run"] >= 0:
+            run = int(state["run"])
+            piece = int(self.runs[run]["piece"])
+            while piece >= 0:
+                piece = self._drop_piece(job, piece)
+            state["run"] = self.runs[run]["sibling"]
+            self.runs[run]["job"] = -1
+            self._free_runs.append(run)
+
+    def _drop_piece(self, job: int, piece: int) -> int:
+        rec = self.pieces[piece]
+        node = int(rec["node"])
+        shape = int(self.runs[rec["run"]]["shape"])
+        self.room.take(job, node, shape, -int(rec["count"]), int(rec["devices"]))
+        if rec["before"] >= 0:
+            self.pieces[rec["before"]]["after"] = rec["after"]
+        else:
+            self.node_state[node]["piece"] = rec["after"]
+        if rec["after"] >= 0:
+            self.pieces[rec["after"]]["before"] = rec["before"]
+        self.node_state[node]["pieces"] -= 1
+        self._free_pieces.append(piece)
+        return int(rec["next"])
+
+    def read(self, nodes: Array) -> bool:
+        """Take over (N,) NODE_STATE as measured at the nodes. True where one went up or down."""
+        flipped = bool((self.node_state["up"] != nodes["up"]).any())
+        for name in nodes.dtype.names or ():
+            if name not in ("piece", "pieces"):
+                self.node_state[name] = nodes[name]
+        return flipped
+
+    def tick(self, now_s: float) -> None:
+        """Move the clock and integrate the running totals, as the simulator does."""
         dt = now_s - self.now_s
-        if dt <= 0.0:
+        if dt <= 0:
             return
-        total, load = self.totals[0], self.node_state["load"]
-        status = self.state["status"]
-        waiting, active = (
-            int((status == Status.QUEUED).sum()),
-            int((status == Status.RUNNING).sum()),
-        )
+        total, nodes, load = self.totals[0], self.node_state, self.node_state["load"]
+        waiting = int(np.count_nonzero(self.state["status"] == Status.QUEUED))
+        active = int(np.count_nonzero(self.state["status"] == Status.RUNNING))
         total["time_s"] += dt
         total["waiting_s"] += waiting * dt
         total["system_s"] += (waiting + active) * dt
-        total["busy_s"] += float(load.sum()) * dt
-        total["imbalance_s"] += float(load.std()) * dt
+        total["busy_s"] += load.sum() * dt
+        total["energy_j"] += nodes["power_w"].sum() * dt
+        total["imbalance_s"] += load.std() * dt
         if waiting:
-            busy = {node for run in self.runs for node in run.nodes}
+            total["idle_s"] += np.count_nonzero((nodes["pieces"] == 0) & (nodes["up"] == 1)) * dt
             total["contended_s"] += dt
-            total["idle_s"] += (int(self.node_state["up"].sum()) - len(busy)) * dt
+            total["held_s"] += self._held_share() * dt
+        self._roll(now_s)
         self.now_s = now_s
 
-    def measure(self, node_state: Array, recent: Array, kept_s: Array, totals: Array) -> None:
-        """Take over what is measured, not booked: load, power, progress saved, energy."""
-        self.is_measured = True
-        for name in MEASURED:
-            self.node_state[name] = node_state[name]
-        self.recent[...] = recent
-        self.state["kept_s"][: len(kept_s)] = kept_s
-        for name in COUNTED:
-            self.totals[0][name] = totals[name]
+    def _held_share(self) -> float:
+        """What is booked of the whole cluster, as a mean over its resources."""
+        has = self.cluster.capacity.sum(axis=0)
+        booked = (self.cluster.capacity - self.room.free).sum(axis=0)
+        return float(np.divide(booked, has, out=np.zeros(len(has)), where=has > 0).mean())
 
-    def lacks(self, job: int, node: int, shape: int, devices: int) -> str:
-        """Why one instance does not fit on the node now (on these devices, 0 = any), or nothing."""
-        if not 0 <= node < len(self.node_state):
-            return f"node: there is no node {node}"
-        if self.node_state[node]["up"] == 0:
-            return f"node: {node} is down"
-        if not may_host(self._world, node, job, shape):
-            return f"node: {node} is of a kind or for a shape the job does not allow"
-        r, wants = first_lack(self._world, node, job, shape)
-        if r >= 0:
-            return f"{self.resources[r]}: wants {wants:g}, free {self.free[node, r]:g}"
-        row = self.jobs[job]
-        gpus = int(row["gpus"] * self.scale[shape])
-        if gpus == 0:
-            return "gpu devices: wants 0, 0 fit" if devices else ""
-        has = int(self.first.nodes["gpus"][node])
-        if devices >> has:
-            return f"gpu devices: wants {gpus}, 0 fit"
-        bits = np.array([devices == 0 or devices >> d & 1 for d in range(has)], bool)
-        fit = bits & (self.gpu_free[node, :has] >= row["gpu_share"])
-        fit &= self.gpu_mem_free[node, :has] >= row["gpu_mem_gb"]
-        if fit.sum() < gpus or (devices and bits.sum() != gpus):
-            return f"gpu devices: wants {gpus}, {int(fit.sum())} fit"
-        return ""
-
-    def book(
-        self, job: int, nodes: Sequence[int], shape: int, devices: Sequence[int]
-    ) -> tuple[str, tuple[int, ...]]:
-        """Book an instance a node. Returns why not (then nothing stays booked) or "", and the devices taken."""
-        masks: list[int] = []
-        for i, node in enumerate(nodes):
-            asked = int(devices[i]) if devices else 0
-            why = self.lacks(job, node, shape, asked)
-            if why:
-                self.take(job, nodes[:i], shape, masks, -1)
-                return why, ()
-            masks.append(asked or int(devices_for(self._world, node, job, shape)))
-            self.take(job, [node], shape, masks[-1:], 1)
-        return "", tuple(masks)
-
-    def take(
-        self, job: int, nodes: Sequence[int], shape: int, masks: Sequence[int], count: int
-    ) -> None:
-        """Book these instances (count 1) or give them back (count -1), whether they fit or not."""
-        for node, mask in zip(nodes, masks):
-            take_one(self._world, node, job, shape, count, np.uint64(mask))
-
-    def add(self, run: Held, *, booked: bool = False) -> None:
-        """Let a run begin: its job has so much less left to start."""
-        if not booked:
-            self.take(run.job, run.nodes, run.shape, run.devices, 1)
-        state = self.state[run.job]
-        if np.isnan(state["start_s"]):
-            state["start_s"] = run.start_s
-        run.expected_end_s = self.expected_end_s(run)
-        self.runs.append(run)
-        state["left"] = max(int(state["left"]) - len(run.nodes), 0)
-        state["active"] += len(run.nodes)
-        self.line(run.job)
-
-    def drop(self, run: Held, end_s: float, *, done: bool) -> None:
-        """Let a run end; unless it is done, its instances are to start again."""
-        self.runs.remove(run)
-        self.take(run.job, run.nodes, run.shape, run.devices, -1)
-        state = self.state[run.job]
-        state["active"] -= len(run.nodes)
-        if run.sure:
-            state["attained_s"] += max(end_s - run.start_s, 0.0) * len(run.nodes)
-        if not done:
-            state["left"] += len(run.nodes)
-            self.line(run.job)
-
-    def line(self, job: int) -> None:
-        """Put a job that has something left to start into the queue, and take it out if it has not."""
-        state = self.state[job]
-        was, now = int(state["status"]), Status.QUEUED if state["left"] > 0 else Status.RUNNING
-        if was not in (Status.QUEUED, Status.RUNNING) or was == now:
+    def _roll(self, now_s: float) -> None:
+        """Bring the windows of recent load up to now."""
+        width, ring, load = self.window_s, self._recent.shape[1], self.node_state["load"]
+        index, last = math.floor(self.now_s / width), math.floor(now_s / width)
+        if last == index:
+            self._window += load * (now_s - self.now_s)
             return
-        if now == Status.QUEUED:
-            state["queued_s"] = self.now_s
-        else:
-            state["waited_s"] += self.now_s - state["queued_s"]
-        state["status"] = now
+        rest_s = (index + 1) * width - self.now_s
+        self._recent[:, index % ring] = (self._window + load * rest_s) / width
+        for k in range(max(index + 1, last - ring), last):
+            self._recent[:, k % ring] = load
+        self._window = load * (now_s - last * width)
 
-    def runs_of(self, job: int) -> list[Held]:
-        return [run for run in self.runs if run.job == job]
-
-    def rate(self, run: Held) -> float:
-        """Work seconds a second on these nodes, undisturbed: the slowest piece, the worst link."""
-        nodes = list(run.nodes)
-        kind = int(self.jobs[run.job]["kind"])
-        slowest = float(
-            self.first.profile.rate[kind, self.first.nodes["kind"][nodes], run.shape].min()
-        )
-        regions = np.unique(self.first.nodes["region"][nodes])
-        link = self.first.link
-        if len(regions) > 1 and len(link) > 1:
-            apart = ~np.eye(len(regions), dtype=bool)
-            among = link[np.ix_(regions, regions)]
-            slowest *= float(np.minimum(among, among.T)[apart].min())
-        return slowest
-
-    def expected_end_s(self, run: Held) -> float:
-        """When the run ends by what its job asks for."""
-        asked_s = max(float(self.jobs[run.job]["request_s"] - self.state[run.job]["kept_s"]), 0.0)
-        rate = self.rate(run)
-        return run.start_s + (self.first.startup_s + asked_s / rate) if rate > 0 else np.inf
-
-    def snapshot(self) -> Snapshot:
-        runs, pieces = self._tables()
-        used = runs["job"][: len(self.runs)]
-        if not self.is_measured:
-            driver = self.first.nodes["driver"]
-            rows = np.arange(len(driver))
-            cap = self.capacity[rows, driver]
-            held = cap - self.free[rows, driver]
-            self.node_state["load"] = np.divide(held, cap, out=np.zeros_like(cap), where=cap > 0)
-        return self.first._replace(
-            now_s=self.now_s,
-            queue=frozen(np.flatnonzero(self.state["status"] == Status.QUEUED)),
-            running=frozen(np.argsort(used, kind="stable")),
-            jobs=frozen(self.jobs),
-            demand=frozen(self.demand),
-            state=frozen(self.state),
-            capacity=frozen(self.capacity),
-            free=frozen(self.free),
-            gpu_free=frozen(self.gpu_free),
-            gpu_mem_free=frozen(self.gpu_mem_free),
-            node_state=frozen(self.node_state),
-            recent=frozen(self.recent),
-            runs=frozen(runs),
-            pieces=frozen(pieces),
+    def snapshot(self, now_s: float) -> Snapshot:
+        self.tick(now_s)
+        room = self.room
+        running = np.flatnonzero(self.runs["job"] >= 0)
+        running = running[np.argsort(self.runs["job"][running], kind="stable")]
+        last, ring = math.floor(now_s / self.window_s), self._recent.shape[1]
+        past = np.arange(last - ring, last)
+        return Snapshot(
+            now_s=now_s,
+            queue=_frozen(np.flatnonzero(room.state["status"] == Status.QUEUED)),
+            running=_frozen(running),
+            jobs=_frozen(room.jobs),
+            demand=_frozen(room.demand),
+            state=_frozen(room.state),
+            nodes=_frozen(room.nodes),
+            capacity=_frozen(self.cluster.capacity),
+            free=_frozen(room.free),
+            gpu_free=_frozen(room.gpu_free),
+            gpu_mem_free=_frozen(room.gpu_mem_free),
+            node_state=_frozen(self.node_state),
+            recent=_frozen(np.where(past >= 0, self._recent[:, past % ring], 0.0)),
+            runs=_frozen(self.runs),
+            pieces=_frozen(self.pieces),
+            profile=self.profile,
+            link=_frozen(self.cluster.link),
+            startup_s=self.startup_s,
+            mix=self.mix,
             totals=self.totals.copy()[0],
         )
 
-    def _tables(self) -> tuple[Array, Array]:
-        """Runs and pieces as a snapshot holds them, newest first in every list."""
-        runs = np.zeros(len(self.runs) + 1, RUN)
-        runs["job"] = runs["piece"] = runs["sibling"] = -1
-        runs["end_s"] = runs["left_s"] = runs["updated_s"] = np.nan
-        pieces = np.zeros(sum(len(run.nodes) for run in self.runs) + 1, PIECE)
-        self.state["run"] = self.node_state["piece"] = -1
-        self.node_state["pieces"] = 0
-        first = [-1] * len(self.node_state)
-        at = 0
-        for slot, run in enumerate(self.runs):
-            row = runs[slot]
-            row["job"], row["shape"], row["instances"] = run.job, run.shape, len(run.nodes)
-            row["start_s"], row["expected_end_s"] = run.start_s, run.expected_end_s
-            row["resume_s"], row["rate"] = run.start_s + self.first.startup_s, 1.0
-            row["sibling"] = self.state[run.job]["run"]
-            self.state[run.job]["run"] = slot
-            last = -1
-            for node, count, mask in grouped(run):
-                pieces[at] = (slot, node, count, mask, last, -1, first[node])
-                if first[node] >= 0:
-                    pieces[first[node]]["before"] = at
-                first[node] = last = at
-                self.node_state[node]["pieces"] += 1
-                at += 1
-            row["piece"] = last
-        self.node_state["piece"] = first
-        return runs, pieces
+
+def _longer(table: Array) -> tuple[Array, list[int]]:
+    """Twice as many rows, and the new ones, lowest last so that `pop` takes it first."""
+    rows = max(64, 2 * len(table))
+    wider = np.zeros(rows, table.dtype)
+    wider[: len(table)] = table
+    return wider, list(range(rows - 1, len(table) - 1, -1))
 
 
-@compiled
-def may_host(w, node, job, shape):  # type: ignore[no-untyped-def]
-    return allowed(w, 0, node, job, shape)
-
-
-@compiled
-def first_lack(w, node, job, shape):  # type: ignore[no-untyped-def]
-    """The first resource of which the node has too little for one instance (-1 = none), and the want."""
-    for r in range(w.free.shape[2]):
-        wants = amount(w.demand[0, job, r], w.scale[shape])
-        if w.free[0, node, r] < wants:
-            return r, wants
-    return -1, 0.0
-
-
-@compiled
-def devices_for(w, node, job, shape):  # type: ignore[no-untyped-def]
-    return choose_devices(w, 0, node, job, shape, w.gpu_free, w.gpu_mem)
-
-
-@compiled
-def take_one(w, node, job, shape, count, mask):  # type: ignore[no-untyped-def]
-    take(w, 0, node, job, shape, count, mask, w.free, w.gpu_free, w.gpu_mem)
-
-
-def grouped(run: Held) -> list[tuple[int, int, int]]:
-    """(node, instances, devices): neighbouring instances on a node are one piece unless they hold devices."""
-    out: list[tuple[int, int, int]] = []
-    for node, mask in zip(run.nodes, run.devices):
-        if out and out[-1][0] == node and mask == 0 and out[-1][2] == 0:
-            out[-1] = (node, out[-1][1] + 1, 0)
-        else:
-            out.append((node, 1, mask))
-    return out
-
-
-def frozen(array: Array) -> Array:
-    """The same numbers, read-only."""
+def _frozen(array: Array) -> Array:
     seen = array[...]
     seen.flags.writeable = False
     return seen

@@ -130,6 +130,42 @@ def begin_pass(w, c):
     w.head[c].stops = 0
     w.head[c].full = 0
     w.head[c].pass_no += 1
+    find_most(w, c)
+
+
+@inner
+def find_most(w, c):
+    """The most that any node has free of anything: who asks for more need not ask node by node.
+
+    Starts only lower it, so it holds for the rest of a pass; whatever frees places must find it anew.
+    """
+    head = w.head[c]
+    for r in range(w.free.shape[2]):
+        w.most[c, r] = 0.0
+    head.most_whole, head.most_share = 0, 0.0
+    for node in range(w.nodes.shape[1]):
+        if w.node_state[c, node].up == 0:
+            continue
+        for r in range(w.free.shape[2]):
+            w.most[c, r] = max(w.most[c, r], w.free[c, node, r])
+        whole = 0
+        for d in range(w.nodes[c, node].gpus):
+            head.most_share = max(head.most_share, w.gpu_free[c, node, d])
+            if w.gpu_free[c, node, d] == 1.0:
+                whole += 1
+        head.most_whole = max(head.most_whole, whole)
+
+
+@inner
+def hopeless(w, c, job):
+    """Whether no node has enough free of some one thing for an instance."""
+    rec, head = w.jobs[c, job], w.head[c]
+    for r in range(w.most.shape[1]):
+        if w.demand[c, job, r] > w.most[c, r]:
+            return True
+    if rec.gpus == 0:
+        return False
+    return rec.gpu_share > head.most_share or (rec.gpu_share == 1.0 and rec.gpus > head.most_whole)
 
 
 @inner
@@ -151,7 +187,9 @@ def try_start(place, seed, w, c, job):
     while i >= 0 and w.entry[c, i].job == job:  # an array, booked in part before
         left -= 1
         i -= 1
-    placed = place_job(place, w, c, job, 0, left, w.jobs[c, job].gang == 0, seed, at)
+    placed = 0
+    if not hopeless(w, c, job):
+        placed = place_job(place, w, c, job, 0, left, w.jobs[c, job].gang == 0, seed, at)
     w.head[c].starts += placed
     if placed < left:
         w.refused[c, w.jobs[c, job].like] = w.head[c].pass_no
@@ -262,6 +300,7 @@ def make_way(order, place, seed, w, c, now_s, job, keys):
             keys[run] = -np.inf
             release(w, c, run, 1, w.free, w.gpu_free, w.gpu_mem)
             run = w.runs[c, run].sibling
+        find_most(w, c)
         starts = w.head[c].starts
         begun = try_start(place, seed, w, c, job)
         if w.head[c].starts > starts:
@@ -307,7 +346,7 @@ def fill_one(place, seed, w, c, now_s, job, blocked, need, room, shadow_s):
     step = left if gang else 1
     while left > 0:
         at = w.head[c].starts
-        if place_job(place, w, c, job, 0, step, False, seed, at) == 0:
+        if hopeless(w, c, job) or place_job(place, w, c, job, 0, step, False, seed, at) == 0:
             w.refused[c, w.jobs[c, job].like] = w.head[c].pass_no
             return room
         run_s = w.conf[0].startup_s + request_left(w, c, job) / rate_on(w, c, job, 0, at, step)

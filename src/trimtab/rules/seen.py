@@ -50,6 +50,7 @@ def world_of(snapshot: Snapshot, room: int = 256) -> World:
         later_gpu_free=np.zeros((1, nodes, devices)),
         later_gpu_mem=np.zeros((1, nodes, devices)),
         refused=np.zeros((1, likes), np.int64),
+        most=np.zeros((1, resources)),
         queue=np.ascontiguousarray(snapshot.queue, np.int64)[None],
         turn=np.zeros((1, waiting), np.int64),
         turn_words=np.zeros((1, (waiting + 63) // 64), np.uint64),

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import config, njit, types
 from numba.core import cgutils
 from numba.core.datamodel import models
 from numba.core.typing.templates import AttributeTemplate
@@ -68,6 +68,8 @@ HEAD = np.dtype(
         ("stops", "i8"),
         ("full", "i8"),  # 1 = the plan needs more room
         ("pass_no", "i8"),
+        ("most_whole", "i8"),  # of any node in this pass: devices nobody uses
+        ("most_share", "f8"),  # of any device
         # what the last pass left behind: while only jobs arrive, it need not be found again
         ("calm", "i8"),  # 1 = nothing but arrivals since
         ("blocked", "i8"),  # rank of the job at the head that did not fit
@@ -98,7 +100,6 @@ CONF = np.dtype(
         ("pattern_step_s", "f8"),
         ("retries", "i8"),
         ("interference", "i8"),
-        ("links", "i8"),
         ("power", "i8"),
         ("kill_at_request", "i8"),
         ("log", "i8"),
@@ -156,6 +157,7 @@ FIELDS: dict[str, tuple[np.dtype[Any], int]] = {
     "later_gpu_free": (F8, 3),
     "later_gpu_mem": (F8, 3),
     "refused": (I8, 2),  # (C, J) by likeness: the pass in which such a request last failed
+    "most": (F8, 2),  # (C, R) of any node in this pass: what is free
     "queue": (I8, 2),  # (C, J) jobs that wait
     "turn": (I8, 2),  # (C, J) the same in the order of a pass
     "turn_words": (U8, 2),
@@ -186,8 +188,16 @@ class World:
         self._table = table
         self._address = table.ctypes.data
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, ({name: np.asarray(getattr(self, name)) for name in FIELDS},)
+
     def replaced(self, **arrays: np.ndarray[Any, Any]) -> "World":
         return World(**{name: arrays.get(name, getattr(self, name)) for name in FIELDS})
+
+
+def _rebuilt(arrays: dict[str, np.ndarray[Any, Any]]) -> World:
+    """A copied or unpickled world points at its own arrays."""
+    return World(**arrays)
 
 
 class WorldType(types.Type):
@@ -283,6 +293,8 @@ def compiled(function: Any = None, **options: Any) -> Any:
     """numba's njit as we use it: cached until any of our sources changes, without the GIL, no exceptions."""
     if function is None:
         return lambda f: compiled(f, **options)
+    if config.DISABLE_JIT:  # NUMBA_DISABLE_JIT=1 runs everything as plain Python, for a debugger
+        return function
     made = njit(cache=True, error_model="numpy", nogil=True, **options)(function)
     # numba looks at the function's own file only
     made._cache._cache_file._source_stamp = stamp(Path(function.__code__.co_filename).parent.name)

@@ -89,7 +89,8 @@ def reset(w, c):
     for job in range(w.jobs.shape[1]):
         state = w.state[c, job]
         state.start_s = state.end_s = np.nan
-        state.queued_s = state.waited_s = state.kept_s = state.attained_s = 0.0
+        state.queued_s = state.waited_s = state.kept_s = 0.0
+        state.attained_s = state.wasted_s = 0.0
         state.left = w.jobs[c, job].instances
         state.active = state.tries = state.stops = state.parents = 0
         state.run = -1
@@ -311,7 +312,7 @@ def speed(w, c, run, disturbed):
         if disturbed:
             rate /= 1.0 + disturbance(w, c, node, run, kind)
         slowest = min(slowest, rate)
-        if w.conf[0].links == 1 and w.link.shape[0] > 1:
+        if w.link.shape[0] > 1:
             other = w.pieces[c, piece].next
             while other >= 0:
                 a, b = w.nodes[c, node].region, w.nodes[c, w.pieces[c, other].node].region
@@ -642,6 +643,7 @@ def kill_run(w, c, run):
         state.kept_s = save_s
     w.totals[c].work_s += (save_s - kept_s) * count
     w.totals[c].lost_s += (done_s - save_s) * count
+    state.wasted_s += (done_s - save_s) / rec.rate * count
     unlink_run(w, c, run)
     state.left += count
 

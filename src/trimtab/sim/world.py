@@ -187,7 +187,7 @@ def make_world(
     check_profile(profile, workloads, clusters)
     check_models(models, nodes)
     conf = np.zeros(1, CONF)
-    for name in ("startup_s", "move_s", "window_s", "retries", "links", "power", "kill_at_request"):
+    for name in ("startup_s", "move_s", "window_s", "retries", "power", "kill_at_request"):
         conf[name] = getattr(models, name)
     conf["interference"] = models.interference and bool(np.any(profile.slow))
     conf["pattern_step_s"] = first_w.pattern_step_s
@@ -241,6 +241,7 @@ def make_world(
         later_gpu_free=np.zeros(shares),
         later_gpu_mem=np.zeros(shares),
         refused=np.zeros((count, likes), np.int64),
+        most=np.zeros((count, resources)),
         queue=np.zeros((count, jobs), np.int64),
         turn=np.zeros((count, jobs), np.int64),
         turn_words=np.zeros((count, words), np.uint64),

@@ -10,9 +10,9 @@ def two_regions():
     return cluster([2.0, 2.0], region=[0, 1], regions=("east", "west"))
 
 
-def env_of(demand, **more):
+def env_of(demand, submit_s=(0.0, 0.0), **more):
     jobs = len(demand)
-    work = workload([0.0] * jobs, [10.0] * jobs, demand, **more)
+    work = workload(submit_s[:jobs], [10.0] * jobs, demand, **more)
     return RegionsEnv(work, two_regions(), jobs=jobs, window=4)
 
 
@@ -21,9 +21,9 @@ def test_pettingzoos_own_checker_finds_nothing():
 
 
 def test_an_agent_starts_a_job_in_its_own_region():
-    env = env_of([1.0, 1.0])
+    env = env_of([1.0, 1.0], submit_s=(0.0, 5.0))
     env.reset(options={"start": 0})
-    env.step({"east": 4, "west": 0})
+    env.step({"east": 4, "west": 0})  # goes on to second 5, when the other job arrives
     assert env._backend.world.node_state[0]["pieces"].tolist() == [0, 1]
 
 

@@ -1,0 +1,165 @@
+"""Room to book in: what `fit` says in compiled code, said once more for policies in Python.
+
+A policy that decides several things at once books each in a Room, so that the next one fits too:
+
+    room = Room.of(snapshot)
+    for job in snapshot.queue:
+        nodes = room.pick(job, score)
+        if nodes:
+            decisions.append(room.start(job, nodes))
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from trimtab.core import Array, Snapshot, Start
+
+
+@dataclass
+class Room:
+    """The free amounts of every node, and what jobs ask of them. Booking changes no more."""
+
+    jobs: Array  # (J,) as in Snapshot, and so are the others
+    demand: Array  # (J, R)
+    state: Array  # (J,)
+    nodes: Array  # (N,)
+    node_state: Array  # (N,)
+    free: Array  # (N, R)
+    gpu_free: Array  # (N, D)
+    gpu_mem_free: Array  # (N, D)
+    scale: Array  # (S,) of each shape
+    resources: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(snapshot: Snapshot) -> Room:
+        """A copy of the snapshot's free amounts to book in."""
+        return Room(
+            jobs=snapshot.jobs,
+            demand=snapshot.demand,
+            state=snapshot.state,
+            nodes=snapshot.nodes,
+            node_state=snapshot.node_state,
+            free=snapshot.free.copy(),
+            gpu_free=snapshot.gpu_free.copy(),
+            gpu_mem_free=snapshot.gpu_mem_free.copy(),
+            scale=np.array([shape.scale for shape in snapshot.profile.shapes]),
+        )
+
+    def slots(self, job: int, shape: int = 0) -> Array:
+        """(N,) instances of the job that fit on each node now, at most those left to start."""
+        ask = self.jobs[job]
+        wants = self.demand[job] * self.scale[shape]
+        count = np.full(len(self.nodes), max(int(self.state["left"][job]), 0))
+        count[(self.free < wants).any(axis=1)] = 0  # also where reality has overbooked a node
+        for r in np.flatnonzero(wants > 0):
+            count = np.minimum(count, (self.free[:, r] / wants[r]).astype(np.int64))
+        gpus = int(ask["gpus"] * self.scale[shape])
+        if gpus:
+            each = self._device_slots(ask)
+            count = np.minimum(count, each.sum(axis=1) // gpus)
+        return np.where(self.allowed(job, shape), np.maximum(count, 0), 0)
+
+    def _device_slots(self, ask: Array) -> Array:
+        """(N, D) instances of one GPU each that fit on every device."""
+        share, mem_gb = ask["gpu_share"], ask["gpu_mem_gb"]
+        fit = (self.gpu_free / share).astype(np.int64)
+        if mem_gb > 0:
+            fit = np.minimum(fit, (self.gpu_mem_free / mem_gb).astype(np.int64))
+        return np.maximum(fit, 0)
+
+    def allowed(self, job: int, shape: int = 0) -> Array:
+        """(N,) whether each node may host the job: up, of an allowed kind, in an allowed shape."""
+        kinds = int(self.jobs["node_kinds"][job])
+        kind_ok = np.array([kinds >> k & 1 for k in range(int(self.nodes["kind"].max()) + 1)], bool)
+        shape_ok = bool(int(self.jobs["shapes"][job]) >> shape & 1)
+        return kind_ok[self.nodes["kind"]] & (self.node_state["up"] == 1) & shape_ok
+
+    def pick(self, job: int, score: Array | None = None, shape: int = 0) -> tuple[int, ...]:
+        """A node for every instance left to start, best score first; () where they do not all fit.
+
+        An array, which need not start together, gets the nodes for as many as fit.
+        """
+        left = int(self.state["left"][job])
+        slots = self.slots(job, shape)
+        score = np.zeros(len(slots)) if score is None else score
+        best_first = np.argsort(-score, kind="stable")
+        nodes = np.repeat(best_first, slots[best_first])[:left]
+        if len(nodes) < left and self.jobs["gang"][job] == 1:
+            return ()
+        return tuple(nodes.tolist())
+
+    def start(self, job: int, nodes: tuple[int, ...], shape: int = 0) -> Start:
+        """Book the job there and say so. ValueError where it does not fit: ask `pick` first."""
+        why, devices = self.book(job, nodes, shape)
+        if why:
+            raise ValueError(f"job {job} does not fit on nodes {nodes}: {why}")
+        named = devices if any(devices) else ()
+        return Start(int(job), tuple(int(node) for node in nodes), shape, named)
+
+    def book(
+        self, job: int, nodes: tuple[int, ...], shape: int = 0, devices: tuple[int, ...] = ()
+    ) -> tuple[str, tuple[int, ...]]:
+        """Book one instance a node: ("", the GPUs each takes); or nothing: (why not, ())."""
+        masks: list[int] = []
+        for i, node in enumerate(nodes):
+            asked = devices[i] if devices else 0
+            why = self.lacks(job, node, shape, asked)
+            if why:
+                for j, mask in enumerate(masks):
+                    self.take(job, nodes[j], shape, -1, mask)
+                return why, ()
+            mask = asked or self._choose(job, node, shape)
+            self.take(job, node, shape, 1, mask)
+            masks.append(mask)
+        return "", tuple(masks)
+
+    def lacks(self, job: int, node: int, shape: int = 0, devices: int = 0) -> str:
+        """Why one instance does not fit on the node now, or "". `devices` is a mask, 0 = any."""
+        if not 0 <= node < len(self.nodes):
+            return f"node: there is no node {node}"
+        if self.node_state["up"][node] == 0:
+            return f"node: {node} is down"
+        kind = int(self.nodes["kind"][node])
+        ask = self.jobs[job]
+        if not int(ask["node_kinds"]) >> kind & 1 or not int(ask["shapes"]) >> shape & 1:
+            return f"node: {node} is of a kind or for a shape the job does not allow"
+        wants = self.demand[job] * self.scale[shape]
+        for r in np.flatnonzero(self.free[node] < wants)[:1]:
+            name = self.resources[r] if self.resources else f"resource {r}"
+            return f"{name}: wants {wants[r]:g}, free {self.free[node, r]:g}"
+        gpus = int(ask["gpus"] * self.scale[shape])
+        if gpus:
+            fit = self._fitting(ask, node)
+            room = [d for d in fit if not devices or devices >> d & 1]
+            named = bin(devices & (1 << int(self.nodes["gpus"][node])) - 1).count("1")
+            if len(room) < gpus or (devices and named != gpus):
+                return f"gpu devices: wants {gpus}, {len(room)} fit"
+        return ""
+
+    def _fitting(self, ask: Array, node: int) -> list[int]:
+        """Devices of the node with room for the share and the memory asked of each."""
+        devices = slice(0, int(self.nodes["gpus"][node]))
+        share = self.gpu_free[node, devices] >= ask["gpu_share"]
+        memory = self.gpu_mem_free[node, devices] >= ask["gpu_mem_gb"]
+        return np.flatnonzero(share & memory).tolist()
+
+    def _choose(self, job: int, node: int, shape: int) -> int:
+        """The devices an instance takes: the fullest that fits a fraction, else the first free."""
+        gpus = int(self.jobs["gpus"][job] * self.scale[shape])
+        if gpus == 0:
+            return 0
+        fit = self._fitting(self.jobs[job], node)
+        if gpus == 1:
+            return 1 << min(fit, key=lambda d: float(self.gpu_free[node, d]))
+        return sum(1 << d for d in fit[:gpus])
+
+    def take(self, job: int, node: int, shape: int, count: int, devices: int) -> None:
+        """Book `count` instances (negative gives them back) on the node and these of its GPUs."""
+        self.free[node] -= count * (self.demand[job] * self.scale[shape])
+        if devices:
+            mine = [d for d in range(int(self.nodes["gpus"][node])) if devices >> d & 1]
+            self.gpu_free[node, mine] -= count * self.jobs["gpu_share"][job]
+            self.gpu_mem_free[node, mine] -= count * self.jobs["gpu_mem_gb"][job]
