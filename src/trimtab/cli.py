@@ -1,4 +1,6 @@
-"""The command line. Options are the keyword arguments of what they call; mistakes print one line."""
+"""The command line. Options are the keyword arguments of what they call; mistakes print one
+line.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Simulate, compare and run resource orchestrators for heterogeneous clusters.",
 )
-trace_app = typer.Typer(no_args_is_help=True, help="Describe, convert and generate workload traces.")
+trace_app = typer.Typer(
+    no_args_is_help=True, help="Describe, convert and generate workload traces."
+)
 app.add_typer(trace_app, name="trace")
 out, err = Console(), Console(stderr=True)
 
 DEMO = ("fcfs", "sjf", "fcfs+easy", "sjf+easy+best", "wfp3+easy+fastest", "las+easy+fastest")
-JsonOption = Annotated[str | None, typer.Option("--json", help="Write JSON to this file; `-` = standard output.")]
-LenientOption = Annotated[bool, typer.Option("--lenient", help="Drop bad rows and say how many and why.")]
+JsonOption = Annotated[
+    str | None, typer.Option("--json", help="Write JSON to this file; `-` = standard output.")
+]
+LenientOption = Annotated[
+    bool, typer.Option("--lenient", help="Drop bad rows and say how many and why.")
+]
 
 
 def main() -> None:
@@ -51,8 +59,14 @@ def main() -> None:
         err.print(f"[bold red]error:[/] {escaped(str(problem))}", highlight=False, soft_wrap=True)
         sys.exit(2)
     except Exception as problem:
-        if hasattr(problem, "format_message"):  # click's own: a missing argument, a bad option value
-            err.print(f"[bold red]error:[/] {escaped(problem.format_message())}", highlight=False, soft_wrap=True)
+        if hasattr(
+            problem, "format_message"
+        ):  # click's own: a missing argument, a bad option value
+            err.print(
+                f"[bold red]error:[/] {escaped(problem.format_message())}",
+                highlight=False,
+                soft_wrap=True,
+            )
             sys.exit(2)
         raise
 
@@ -69,7 +83,8 @@ def escaped(text: str) -> str:
 
 `trimtab compare fcfs+easy sjf+easy --trace log.swf.gz --seeds 1 --json -`
 
-`trimtab compare sjf sjf+easy --trace lublin_256.swf --start 1981 --jobs 1024 --semantics rlscheduler`
+`trimtab compare sjf sjf+easy --trace lublin_256.swf --start 1981 --jobs 1024 --semantics
+rlscheduler`
 
 `trimtab compare fgd bestfit --trace pods.csv --cluster nodes.csv --order order.json`
 
@@ -77,18 +92,32 @@ def escaped(text: str) -> str:
 """
 )
 def compare(
-    policies: Annotated[list[str] | None, typer.Argument(help="Names; `trimtab policies` lists them.")] = None,
+    policies: Annotated[
+        list[str] | None, typer.Argument(help="Names; `trimtab policies` lists them.")
+    ] = None,
     trace: Annotated[str, typer.Option(help="A trace file, or a generator.")] = "mixed-gpu",
-    cluster: Annotated[str | None, typer.Option(help="YAML file, openb node list or preset.")] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="YAML file, openb node list or preset.")
+    ] = None,
     seeds: Annotated[int, typer.Option(help="How many seeds, from --first-seed on.")] = 1,
     first_seed: Annotated[int, typer.Option(help="The first of them.")] = 0,
     start: Annotated[int, typer.Option(help="First row of a trace file.")] = 0,
-    jobs: Annotated[int | None, typer.Option(help="How many rows; for a generator, how many jobs.")] = None,
-    semantics: Annotated[str, typer.Option(help="easy: ours, textbook EASY; rlscheduler: as in SC'20.")] = "easy",
-    estimate: Annotated[str, typer.Option(help="requested: as users asked; actual: an oracle.")] = "requested",
-    order: Annotated[str | None, typer.Option(help="JSON with pod_order and node_prefix: pack pods.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="How many rows; for a generator, how many jobs.")
+    ] = None,
+    semantics: Annotated[
+        str, typer.Option(help="easy: ours, textbook EASY; rlscheduler: as in SC'20.")
+    ] = "easy",
+    estimate: Annotated[
+        str, typer.Option(help="requested: as users asked; actual: an oracle.")
+    ] = "requested",
+    order: Annotated[
+        str | None, typer.Option(help="JSON with pod_order and node_prefix: pack pods.")
+    ] = None,
     startup_s: Annotated[float, typer.Option(help="Seconds before a run makes progress.")] = 0.0,
-    mtbf_h: Annotated[float | None, typer.Option(help="Mean hours between failures of a node.")] = None,
+    mtbf_h: Annotated[
+        float | None, typer.Option(help="Mean hours between failures of a node.")
+    ] = None,
     mttr_h: Annotated[float, typer.Option(help="Mean hours to repair.")] = 1.0,
     lenient: LenientOption = False,
     json_file: JsonOption = None,
@@ -97,9 +126,15 @@ def compare(
     """Compare policies on a trace: a table, JSON for machines, an HTML report with plots."""
     from trimtab.compare import Question, answers, as_json
 
-    for name, value, low in (("startup_s", startup_s, 0.0), ("mttr_h", mttr_h, 0.0), ("mtbf_h", mtbf_h or 1.0, 1e-9)):
+    for name, value, low in (
+        ("startup_s", startup_s, 0.0),
+        ("mttr_h", mttr_h, 0.0),
+        ("mtbf_h", mtbf_h or 1.0, 1e-9),
+    ):
         if not value >= low:
-            raise TrimtabError(f"--{name.replace('_', '-')} {value} is below {low:g}; give a larger number")
+            raise TrimtabError(
+                f"--{name.replace('_', '-')} {value} is below {low:g}; give a larger number"
+            )
     question = Question(
         policies=policies or DEMO,
         trace=trace,
@@ -134,10 +169,18 @@ def compare(
     if results and report is not None and results[0].semantics != "packing":
         from trimtab.report.html import write_report
 
-        write_report(report, results, title=f"{len(set(question.policies))} policies on {name}", command=command_line())
+        write_report(
+            report,
+            results,
+            title=f"{len(set(question.policies))} policies on {name}",
+            command=command_line(),
+        )
         err.print(f"report: {report}", highlight=False)
     if interrupted:
-        err.print(f"stopped after {len(results)} of {len(question.policies) * seeds} runs; what is finished is above")
+        err.print(
+            f"stopped after {len(results)} of {len(question.policies) * seeds} runs; "
+            "what is finished is above"
+        )
         raise typer.Exit(130)
 
 
@@ -166,7 +209,8 @@ def show_results(results: list[Any]) -> None:
     seeds = sorted({result.seed for result in results})
     out.print(as_rich(summary(results)))
     out.print(
-        f"{work.source}: {len(work):,} jobs on {len(cluster):,} nodes ({', '.join(cluster.kinds)}); "
+        f"{work.source}: {len(work):,} jobs on {len(cluster):,} nodes "
+        f"({', '.join(cluster.kinds)}); "
         f"seeds {seeds[0]}..{seeds[-1]}; {command_line()}",
         highlight=False,
         soft_wrap=True,
@@ -193,9 +237,16 @@ def write_json(where: str, content: Any) -> None:
 @contextmanager
 def bar(what: str, total: int) -> Iterator[Any]:
     """A progress bar on standard error; silent where that is not a terminal."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
-        task = progress.add_task(f"{what} (the first run on a machine compiles the engine)", total=total)
+        task = progress.add_task(
+            f"{what} (the first run on a machine compiles the engine)", total=total
+        )
         yield lambda name, done: progress.update(task, advance=done, description=f"{what} {name}")
 
 
@@ -269,7 +320,9 @@ def policies(json_file: JsonOption = None) -> None:
         "order": {name: ABOUT[name] for name in ORDERS},
         "backfill": {name: ABOUT[name] for name in BACKFILLS},
         "place": {name: ABOUT[name] for name in PLACES},
-        "packing": {name: "fills an openb cluster in a given order; see compare --order" for name in PACKERS},
+        "packing": {
+            name: "fills an openb cluster in a given order; see compare --order" for name in PACKERS
+        },
         "policy": {**BY_NAME, **plugged_in()},
     }
     if json_file:
@@ -319,7 +372,10 @@ def readable(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-@trace_app.command("convert", epilog="**Example**\n\n`trimtab trace convert log.swf.gz log.parquet --start 0 --jobs 1000`")
+@trace_app.command(
+    "convert",
+    epilog="**Example**\n\n`trimtab trace convert log.swf.gz log.parquet --start 0 --jobs 1000`",
+)
 def trace_convert(
     trace: Annotated[str, typer.Argument(help="A trace file.")],
     to: Annotated[Path, typer.Argument(help="A .parquet file.")],
@@ -356,7 +412,9 @@ def trace_generate(
     to: Annotated[Path, typer.Option("--out", help="A .parquet file.")],
     jobs: Annotated[int | None, typer.Option(help="How many.")] = None,
     seed: Annotated[int, typer.Option(help="Fixes everything.")] = 0,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE of the generator's arguments.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="NAME=VALUE of the generator's arguments.")
+    ] = None,
 ) -> None:
     """Make a workload: Poisson, diurnal or bursty arrivals; sizes by law or fitted to a trace."""
     import numpy as np

@@ -1,4 +1,6 @@
-"""Several policies on one scene, seed by seed: the engine that `trimtab compare` and reports stand on."""
+"""Several policies on one scene, seed by seed: the engine that `trimtab compare` and reports stand
+on.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,9 @@ def check_names(question: Question) -> None:
             rlscheduler_rule(name)
         return
     if question.semantics != "easy":
-        raise UnknownName(unknown("semantics", question.semantics, question.semantics, ["easy", "rlscheduler"]))
+        raise UnknownName(
+            unknown("semantics", question.semantics, question.semantics, ["easy", "rlscheduler"])
+        )
     packers = [name for name in question.policies if name in PACKERS]
     if question.order is not None or packers:
         for name in question.policies:
@@ -127,7 +131,9 @@ def by_engine(scene: Scene, name: str, seed: int, question: Question, told: Told
 
 
 def models_of(question: Question, scene: Scene, seed: int) -> Models:
-    """The engine's models for one seed; failures are drawn once and are the same for every policy."""
+    """The engine's models for one seed; failures are drawn once and are the same for every
+    policy.
+    """
     if question.mtbf_s is None:
         return Models(startup_s=question.startup_s)
     work = scene.workload
@@ -141,10 +147,14 @@ def rlscheduler_rule(name: str) -> tuple[int, bool]:
     """(policy code, backfill) of a name under RLScheduler's semantics."""
     base, *parts = name.split("+")
     if base not in rlscheduler.POLICIES:
-        raise UnknownName(unknown("policy under rlscheduler semantics", name, base, rlscheduler.POLICIES))
+        raise UnknownName(
+            unknown("policy under rlscheduler semantics", name, base, rlscheduler.POLICIES)
+        )
     for part in parts:
         if part not in ("easy", "none"):
-            raise UnknownName(unknown("backfill under rlscheduler semantics", name, part, ["easy", "none"]))
+            raise UnknownName(
+                unknown("backfill under rlscheduler semantics", name, part, ["easy", "none"])
+            )
     return rlscheduler.POLICIES[base], "easy" in parts
 
 
@@ -154,8 +164,9 @@ def by_rlscheduler(scene: Scene, name: str, seed: int, estimate: str) -> Result:
     code, backfill = rlscheduler_rule(name)
     if len(cluster) != 1 or len(cluster.resources) != 1:
         raise TraceError(
-            f"{scene.name}: rlscheduler semantics know one pool of processors, not {len(cluster)} nodes "
-            f"with {', '.join(cluster.resources)}; use an SWF log or --semantics easy"
+            f"{scene.name}: rlscheduler semantics know one pool of processors, not "
+            f"{len(cluster)} nodes with {', '.join(cluster.resources)}; "
+            "use an SWF log or --semantics easy"
         )
     width = (work.demand[:, 0] * work.jobs["instances"]).astype(np.int64)
     request_s = work.jobs["request_s"]
@@ -208,7 +219,9 @@ def packing_result(
     count = len(arrival)
     gpus = pods["num_gpu"][arrival]
     share = np.where(gpus == 1, pods["gpu_milli"][arrival] / 1000, 1.0)
-    demand = np.stack((pods["cpu_milli"][arrival] / 1000, pods["memory_mib"][arrival] / 1024, gpus * share), 1)
+    demand = np.stack(
+        (pods["cpu_milli"][arrival] / 1000, pods["memory_mib"][arrival] / 1024, gpus * share), 1
+    )
     submit_s = np.arange(count, dtype=np.float64)
     work = workload(
         submit_s, count - submit_s, demand, resources=openb.RESOURCES, gpus=gpus, gpu_share=share,
@@ -241,4 +254,9 @@ def metrics_of(result: Result) -> dict[str, float]:
 
 
 def as_json(result: Result, trace: str) -> dict[str, Any]:
-    return {"policy": result.policy, "trace": trace, "seed": result.seed, "metrics": metrics_of(result)}
+    return {
+        "policy": result.policy,
+        "trace": trace,
+        "seed": result.seed,
+        "metrics": metrics_of(result),
+    }

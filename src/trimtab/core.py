@@ -145,7 +145,8 @@ TOTALS = np.dtype(
 MAX_DEVICES = 64
 
 # A quantity is kept in whole 2**-20ths, rounded down, so that sums and differences of 64-bit floats
-# are exact: what was taken is given back to the last bit. Since floor(a) + floor(b) <= floor(a + b),
+# are exact: what was taken is given back to the last bit. Since floor(a) + floor(b) <= floor(a +
+# b),
 # whatever fits in real arithmetic still fits.
 QUANTUM = 2.0**-20
 
@@ -280,7 +281,9 @@ class Workload:
         return str(job) if self.job_id is None else str(self.job_id[job])
 
     def window(self, start: int, jobs: int | None = None) -> Workload:
-        """Rows `start .. start + jobs`. A job waits only for those of its parents that are inside."""
+        """Rows `start .. start + jobs`. A job waits only for those of its parents that are
+        inside.
+        """
         stop = len(self) if jobs is None else start + jobs
         if not (0 <= start < max(len(self), 1)) or stop > len(self) or stop <= start:
             raise TraceError(
@@ -295,10 +298,13 @@ class Workload:
             counts = np.bincount(owner[keep] - start, minlength=stop - start)
             ptr = np.concatenate(([0], np.cumsum(counts)))
             idx = idx[keep] - start
+
         def cut(value: Any) -> Any:
             if isinstance(value, dict):
                 return {name: cut(part) for name, part in value.items()}
-            return value[rows] if isinstance(value, np.ndarray) and len(value) == len(self) else value
+            return (
+                value[rows] if isinstance(value, np.ndarray) and len(value) == len(self) else value
+            )
 
         return replace(
             self,
@@ -339,9 +345,11 @@ def workload(
     meta: dict[str, Any] | None = None,
     **columns: Any,
 ) -> Workload:
-    """A checked workload from columns; scalars spread over all rows. `columns` are JOB and TRUTH fields.
+    """A checked workload from columns; scalars spread over all rows. `columns` are JOB and TRUTH
+    fields.
 
-    `after` is a list of parents a job, or the pair (ptr, idx). Raises TraceError for a submit time out
+    `after` is a list of parents a job, or the pair (ptr, idx). Raises TraceError for a submit time
+    out
     of order, a negative or NaN number, a cycle, or a demand column that does not match `resources`.
     """
     submit = np.asarray(submit_s, dtype=np.float64)
@@ -399,7 +407,9 @@ def _parents(after: Any, count: int, source: str) -> tuple[Array | None, Array |
     if isinstance(after, tuple) and len(after) == 2 and isinstance(after[0], np.ndarray):
         return after[0].astype(np.int64), after[1].astype(np.int64)
     if len(after) != count:
-        raise TraceError(f"{source}: after has {len(after)} rows, want one for each of {count} jobs")
+        raise TraceError(
+            f"{source}: after has {len(after)} rows, want one for each of {count} jobs"
+        )
     ptr = np.concatenate(([0], np.cumsum([len(parents) for parents in after]))).astype(np.int64)
     idx = np.array([p for parents in after for p in parents], dtype=np.int64)
     return ptr, idx
@@ -425,7 +435,8 @@ def check_workload(made: Workload) -> None:
         if bad.any():
             row = int(np.flatnonzero(bad)[0])
             raise TraceError(
-                f"{made.source}: job {made.name(row)} (row {row}): {column}={values[row]} {problem}; {remedy}"
+                f"{made.source}: job {made.name(row)} (row {row}): "
+                f"{column}={values[row]} {problem}; {remedy}"
             )
 
     if not len(made):
@@ -448,7 +459,9 @@ def check_workload(made: Workload) -> None:
     refuse(np.isnan(jobs["deadline_s"]), "deadline_s", jobs["deadline_s"], "is NaN", drop)
     refuse(np.isnan(truth["cancel_s"]), "cancel_s", truth["cancel_s"], "is NaN", drop)
     refuse(~np.isfinite(jobs["priority"]), "priority", jobs["priority"], "is not finite", drop)
-    endless = ~np.isfinite(truth["work_s"]) & (truth["service"] == 0) & ~np.isfinite(truth["cancel_s"])
+    endless = (
+        ~np.isfinite(truth["work_s"]) & (truth["service"] == 0) & ~np.isfinite(truth["cancel_s"])
+    )
     refuse(endless, "work_s", truth["work_s"], "never ends", "set service=1 or a cancel_s")
     refuse(jobs["instances"] < 1, "instances", jobs["instances"], "is below 1", drop)
     refuse(jobs["gpus"] < 0, "gpus", jobs["gpus"], "is negative", drop)
@@ -456,14 +469,28 @@ def check_workload(made: Workload) -> None:
     share = jobs["gpu_share"]
     refuse(~((share > 0) & (share <= 1)), "gpu_share", share, "is not in (0, 1]", drop)
     split = (jobs["gpus"] > 1) & (share < 1)
-    refuse(split, "gpu_share", share, "is fractional on several GPUs", "ask for 1 GPU or whole ones")
+    refuse(
+        split, "gpu_share", share, "is fractional on several GPUs", "ask for 1 GPU or whole ones"
+    )
     for name, names in (("kind", made.kinds), ("tenant", made.tenants)):
         column = jobs[name]
-        refuse((column < 0) | (column >= len(names)), name, column, f"is not in 0..{len(names) - 1}", drop)
+        refuse(
+            (column < 0) | (column >= len(names)),
+            name,
+            column,
+            f"is not in 0..{len(names) - 1}",
+            drop,
+        )
     for r, resource in enumerate(made.resources):
         column = made.demand[:, r]
         bad = ~np.isfinite(column) | (column < 0)
         refuse(bad, resource, column, "is not a finite number >= 0", drop)
+    row = truth["pattern"]
+    lost = (row < -1) | (row >= len(made.patterns))
+    refuse(
+        lost, "pattern", row, f"is not in -1..{len(made.patterns) - 1}", "name a row of patterns"
+    )
+    refuse(~np.isfinite(truth["use"]), "use", truth["use"], "is not finite", drop)
     _check_acyclic(made)
 
 
@@ -507,7 +534,9 @@ class Cluster:
     kinds: tuple[str, ...] = ("node",)
     regions: tuple[str, ...] = ("all",)
     names: Array | None = None  # (N,) strings
-    link: Array = field(default_factory=lambda: np.ones((1, 1)))  # (G, G) rate of a gang across regions
+    link: Array = field(
+        default_factory=lambda: np.ones((1, 1))
+    )  # (G, G) rate of a gang across regions
     source: str = "made by hand"
 
     def __len__(self) -> int:
@@ -532,7 +561,9 @@ def cluster(
     link: Any = None,
     source: str = "made by hand",
 ) -> Cluster:
-    """A checked cluster from columns; scalars spread over all nodes. Devices come from column `gpu`."""
+    """A checked cluster from columns; scalars spread over all nodes. Devices come from column
+    `gpu`.
+    """
     table = np.asarray(capacity, dtype=np.float64)
     if table.ndim == 1:
         table = table[:, None]
@@ -543,28 +574,52 @@ def cluster(
     if len(table) == 0:
         raise TraceError(f"{source}: the cluster holds no nodes; nothing to schedule on")
     if table.shape[1] != len(resources):
-        raise TraceError(f"{source}: capacity has {table.shape[1]} columns, want one each of {tuple(resources)}")
+        raise TraceError(
+            f"{source}: capacity has {table.shape[1]} columns, want one each of {tuple(resources)}"
+        )
     if not np.isfinite(table).all() or (table < 0).any():
         row, col = (int(v[0]) for v in np.nonzero(~(np.isfinite(table) & (table >= 0))))
         raise TraceError(
-            f"{source}: node {row}: {resources[col]}={table[row, col]} is not a finite number >= 0; mend the file"
+            f"{source}: node {row}: {resources[col]}={table[row, col]} "
+            "is not a finite number >= 0; mend the file"
         )
     if "gpu" in resources:
         gpu = list(resources).index("gpu")
         nodes["gpus"] = table[:, gpu]
         nodes["driver"] = np.where(nodes["gpus"] > 0, gpu, 0)
         if (nodes["gpus"] != table[:, gpu]).any() or (nodes["gpus"] > MAX_DEVICES).any():
-            raise TraceError(f"{source}: gpu must be a whole number of devices, at most {MAX_DEVICES} a node")
-    kinds_ = tuple(kinds) if kinds else tuple(f"kind-{k}" for k in range(int(nodes["kind"].max()) + 1))
-    regions_ = tuple(regions) if regions else tuple(f"region-{k}" for k in range(int(nodes["region"].max()) + 1))
+            raise TraceError(
+                f"{source}: gpu must be a whole number of devices, at most {MAX_DEVICES} a node"
+            )
+    kinds_ = (
+        tuple(kinds) if kinds else tuple(f"kind-{k}" for k in range(int(nodes["kind"].max()) + 1))
+    )
+    regions_ = (
+        tuple(regions)
+        if regions
+        else tuple(f"region-{k}" for k in range(int(nodes["region"].max()) + 1))
+    )
     if len(kinds_) > 64:
-        raise TraceError(f"{source}: {len(kinds_)} node kinds; at most 64 are supported, merge some")
+        raise TraceError(
+            f"{source}: {len(kinds_)} node kinds; at most 64 are supported, merge some"
+        )
     for name, names_ in (("kind", kinds_), ("region", regions_)):
         if nodes[name].min() < 0 or nodes[name].max() >= len(names_):
-            raise TraceError(f"{source}: a node's {name} is not in 0..{len(names_) - 1}; name every {name}")
-    table_link = np.ones((len(regions_), len(regions_))) if link is None else np.asarray(link, dtype=np.float64)
-    if table_link.shape != (len(regions_), len(regions_)) or not ((table_link > 0) & (table_link <= 1)).all():
-        raise TraceError(f"{source}: link must be {len(regions_)} x {len(regions_)} numbers in (0, 1]")
+            raise TraceError(
+                f"{source}: a node's {name} is not in 0..{len(names_) - 1}; name every {name}"
+            )
+    table_link = (
+        np.ones((len(regions_), len(regions_)))
+        if link is None
+        else np.asarray(link, dtype=np.float64)
+    )
+    if (
+        table_link.shape != (len(regions_), len(regions_))
+        or not ((table_link > 0) & (table_link <= 1)).all()
+    ):
+        raise TraceError(
+            f"{source}: link must be {len(regions_)} x {len(regions_)} numbers in (0, 1]"
+        )
     return Cluster(
         nodes=nodes,
         capacity=quantised(table),
@@ -579,7 +634,9 @@ def cluster(
 
 @dataclass(frozen=True)
 class Profile:
-    """Speed, draw and quality a (job kind, node kind, shape): measured or modelled, and it says which."""
+    """Speed, draw and quality a (job kind, node kind, shape): measured or modelled, and it says
+    which.
+    """
 
     rate: Array  # (K, kinds of node, S) work seconds a second
     slow: Array  # (K, K) extra time a co-located neighbour of kind k costs a job: 0 = none
@@ -603,7 +660,9 @@ def uniform_profile(kinds: int, node_kinds: int, shapes: Sequence[Shape] = (Shap
 
 
 class Snapshot(NamedTuple):
-    """What a policy may see now. Valid until the next wait() or apply(); keep what you encode, not this."""
+    """What a policy may see now. Valid until the next wait() or apply(); keep what you encode, not
+    this.
+    """
 
     now_s: float
     queue: Array  # (Q,) jobs that wait, oldest first
@@ -637,7 +696,9 @@ class Mix(NamedTuple):
 
 @runtime_checkable
 class Policy(Protocol):
-    """Chooses. Decisions are applied in order; one that returns several accounts for its own earlier ones."""
+    """Chooses. Decisions are applied in order; one that returns several accounts for its own
+    earlier ones.
+    """
 
     def decide(self, snapshot: Snapshot) -> Sequence[Decision]: ...
 

@@ -11,19 +11,21 @@ from trimtab.core import Array, Cluster, Status, Workload
 
 BOUND_S = 10.0  # jobs shorter than this do not dominate the bounded slow-down
 SLACK = 10.0  # a job without a deadline is in time within this multiple of its request
-BLOCK = 8192  # rows added up at a time: fixed, so that a printed digit does not depend on the machine
+BLOCK = (
+    8192  # rows added up at a time: fixed, so that a printed digit does not depend on the machine
+)
 ABOUT = {
     "jct_mean_s": "seconds from submit to end, finished jobs",
     "wait_mean_s": "seconds from submit to first start",
     "bsld_mean": "bounded slow-down: max(1, (wait + run) / max(run, 10 s))",
     "makespan_s": "from the first submit to the last end",
-    "utilization": "allocated share of the GPUs (of the first resource where there are none) over the makespan",
+    "utilization": "allocated share of the GPUs, or of the first resource, over the makespan",
     "energy_j": "of all nodes, idle draw included",
     "uti": "allocated share of all resources while jobs wait, less work that was thrown away",
     "awt_s": "seconds runnable and not running, mean over jobs",
     "ldi": "time-mean standard deviation of load between nodes",
     "tsr": f"share of jobs finished in time, never evicted (no deadline: {SLACK:g} x request)",
-    "gpu_allocation": "share of the cluster's GPUs allocated: time-mean, or at the end of a packing",
+    "gpu_allocation": "share of the GPUs allocated: time-mean, or at the end of a packing",
 }
 
 
@@ -52,7 +54,9 @@ def bounded_slowdown(result: Result) -> Array:
 
 
 def ran_s(result: Result) -> Array:
-    """Wall seconds each job ran to some use: its instance-seconds, less those thrown away, an instance."""
+    """Wall seconds each job ran to some use: its instance-seconds, less those thrown away, an
+    instance.
+    """
     used_s = result.state["attained_s"] - result.state["wasted_s"]
     return np.asarray(used_s / result.workload.jobs["instances"])
 
@@ -64,7 +68,9 @@ def mean_by_block(values: Array) -> float:
 
 
 def mean_in_order(values: Array, order: Array) -> float:
-    """Mean as RLScheduler takes it: each value over the number of jobs, summed in order of start."""
+    """Mean as RLScheduler takes it: each value over the number of jobs, summed in order of
+    start.
+    """
     return float(np.cumsum(values[order] / len(values))[-1])
 
 
@@ -115,7 +121,9 @@ def _papers(result: Result, batch: Array, done: Array) -> dict[str, float]:
     worked = float(totals["work_s"] + totals["lost_s"])
     useful = float(totals["work_s"]) / worked if worked > 0 else 1.0
     limit_s = np.where(
-        np.isfinite(jobs["deadline_s"]), jobs["deadline_s"], jobs["submit_s"] + SLACK * jobs["request_s"]
+        np.isfinite(jobs["deadline_s"]),
+        jobs["deadline_s"],
+        jobs["submit_s"] + SLACK * jobs["request_s"],
     )
     in_time = done & (state["end_s"] <= limit_s) & (state["tries"] == 0) & (state["stops"] == 0)
     return {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from trimtab.core import (
     Backend,
     Decision,
@@ -15,6 +17,7 @@ from trimtab.core import (
     Sink,
     Snapshot,
     Start,
+    Status,
     Stop,
     Wait,
     What,
@@ -22,20 +25,30 @@ from trimtab.core import (
 from trimtab.errors import PolicyError, TrimtabError
 
 KINDS = (Start, Stop, Move, Resize, Reject, Wait)
+ANSWERED = (What.PLACED, What.REFUSED)  # the rest is reported by the next wait() too
 MOST_ROUNDS = 1000  # of stops and starts at one instant
+MOST_IDLE = 10_000  # alarms in a row while nothing runs
 
 
 def run(backend: Backend, policy: Policy, sinks: Sequence[Sink] = ()) -> int:
-    """Drive the backend by the policy until nothing is left to happen. Returns the decisions applied."""
-    applied = 0
+    """Drive the backend by the policy until nothing is left to happen. Returns the decisions
+    applied.
+    """
+    applied = idle = 0
     while (events := backend.wait()) is not None:
         snapshot = backend.snapshot()
+        idle = 0 if events or len(snapshot.running) else idle + 1
+        if idle > MOST_IDLE:
+            raise PolicyError(
+                f"{name_of(policy)} waited {MOST_IDLE} times while nothing runs and nothing "
+                f"happens; start or reject the {len(snapshot.queue)} jobs that wait"
+            )
         tell(sinks, events, snapshot)
         for _ in range(MOST_ROUNDS):
             answers = [backend.apply(decision) for decision in ask(policy, snapshot)]
             applied += len(answers)
             snapshot = backend.snapshot()
-            tell(sinks, answers, snapshot)
+            tell(sinks, [answer for answer in answers if answer.what in ANSWERED], snapshot)
             if not any(answer.what == What.STOPPED for answer in answers):
                 break  # what was stopped is back in the queue: only then look again at once
         else:
@@ -43,11 +56,12 @@ def run(backend: Backend, policy: Policy, sinks: Sequence[Sink] = ()) -> int:
                 f"{name_of(policy)} stopped jobs {MOST_ROUNDS} times at second {snapshot.now_s:g}; "
                 f"a policy must not stop and start the same jobs for ever"
             )
-    left = backend.snapshot().queue
+    end = backend.snapshot().state["status"]
+    left = np.flatnonzero((end == Status.QUEUED) | (end == Status.BLOCKED))
     if len(left):
         raise PolicyError(
-            f"{name_of(policy)} left {len(left)} jobs waiting (first: row {left[0]}) while nothing runs and "
-            f"nothing will happen; start, reject or stop them"
+            f"{name_of(policy)} left {len(left)} jobs waiting (first: row {left[0]}) while "
+            f"nothing runs and nothing will happen; start, reject or stop them"
         )
     return applied
 
@@ -61,7 +75,8 @@ def ask(policy: Policy, snapshot: Snapshot) -> list[Decision]:
         raise
     except Exception as problem:
         raise PolicyError(
-            f"{name_of(policy)} raised {type(problem).__name__} at second {snapshot.now_s:g}: {problem}"
+            f"{name_of(policy)} raised {type(problem).__name__} at second {snapshot.now_s:g}: "
+            f"{problem}"
         ) from problem
     for decision in answer:
         if not isinstance(decision, KINDS):

@@ -10,10 +10,14 @@ from trimtab.core import cluster, workload
 
 
 def two_nodes():
-    """Twelve jobs at once on two nodes of one unit: short ones first is the known optimum of mean wait."""
+    """Twelve jobs at once on two nodes of one unit: short ones first is the known optimum of mean
+    wait.
+    """
     work_s = np.array([60.0, 5.0, 55.0, 4.0, 50.0, 3.0, 45.0, 2.0, 40.0, 1.0, 35.0, 6.0])
     work = workload(np.zeros(12), work_s, np.ones(12))
-    settings = dict(trace=work, cluster=cluster([1.0, 1.0]), jobs=12, window=12, reward={"waiting_s": -1 / 1000})
+    settings = dict(
+        trace=work, cluster=cluster([1.0, 1.0]), jobs=12, window=12, reward={"waiting_s": -1 / 1000}
+    )
     return gymnasium.make("trimtab/Queue-v0", **settings), work_s
 
 
@@ -35,8 +39,14 @@ def test_ppo_trains_unmodified():
 def test_maskable_ppo_learns_short_jobs_first_on_two_nodes():
     env, work_s = two_nodes()
     rng = np.random.default_rng(0)
-    chance = np.mean([total(env, lambda s: int(rng.choice(np.flatnonzero(s["action_mask"][:-1])))) for _ in range(20)])
-    # optimum: sorted ascending, each node serves every second job; waits are sums of those before it
+    chance = np.mean(
+        [
+            total(env, lambda s: int(rng.choice(np.flatnonzero(s["action_mask"][:-1]))))
+            for _ in range(20)
+        ]
+    )
+    # optimum: sorted ascending, each node serves every second job; waits are sums of those before
+    # it
     ordered = np.sort(work_s)
     best = -sum(float(ordered[i % 2 : i : 2].sum()) for i in range(12)) / 1000
     model = MaskablePPO(
@@ -44,6 +54,9 @@ def test_maskable_ppo_learns_short_jobs_first_on_two_nodes():
     )
     model.learn(6000)
     learned = total(
-        env, lambda s: int(model.predict(s, action_masks=s["action_mask"].astype(bool), deterministic=True)[0])
+        env,
+        lambda s: int(
+            model.predict(s, action_masks=s["action_mask"].astype(bool), deterministic=True)[0]
+        ),
     )
     assert best >= learned > chance + 0.6 * (best - chance)

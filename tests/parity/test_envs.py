@@ -1,4 +1,6 @@
-"""One truth: the compiled run, the loop, Gymnasium and the batched environment place every job alike."""
+"""One truth: the compiled run, the loop, Gymnasium and the batched environment place every job
+alike.
+"""
 
 import gymnasium
 import numpy as np
@@ -99,7 +101,9 @@ def test_a_codec_sees_a_snapshot_as_the_environment_sees_its_arrays(codec):
             assert snapshot.now_s == pytest.approx(now_s + begin_s)
             np.testing.assert_array_equal(mask, seen["action_mask"])
             parts = made.encode(snapshot)
-            for name, part in (parts if isinstance(parts, dict) else {"observation": parts}).items():
+            for name, part in (
+                parts if isinstance(parts, dict) else {"observation": parts}
+            ).items():
                 np.testing.assert_allclose(part, seen[name], atol=1e-6)
             action = int(mask[:-1].nonzero()[0][-1])
             answers = [backend.apply(decision) for decision in made.decode(action, snapshot)]

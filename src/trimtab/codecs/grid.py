@@ -99,7 +99,9 @@ class GridCodec:
         return self._both(snapshot)[1]
 
     def decode(self, action: int, snapshot: Snapshot) -> Sequence[Decision]:
-        """The start it stands for; an action that stands for no job, or for one that does not fit, waits."""
+        """The start it stands for; an action that stands for no job, or for one that does not fit,
+        waits.
+        """
         i, node = divmod(int(action), self.nodes)
         if not 0 <= i < min(self.window, len(snapshot.queue)):
             return [Wait()]

@@ -1,6 +1,7 @@
 """A window of the queue: eight numbers a waiting job, and the choice of one to start.
 
-Placement is left to a rule. The compiled functions serve this codec on the snapshot of any backend and the
+Placement is left to a rule. The compiled functions serve this codec on the snapshot of any backend
+and the
 environments on the simulator's own arrays, so that both see the same bytes.
 """
 
@@ -70,7 +71,8 @@ def free_share(w, c):
 def write_rows(w, c, place, waiting, shown, rows, legal):
     """Write the first jobs of World.queue as rows of features and whether each may start.
 
-    `shown` is how many rows were written before: those that are empty now are blanked. Returns how many are
+    `shown` is how many rows were written before: those that are empty now are blanked. Returns how
+    many are
     written, and whether any may start.
     """
     count = min(waiting, rows.shape[1])
@@ -102,7 +104,8 @@ def write_rows(w, c, place, waiting, shown, rows, legal):
 
 @inner
 def place_choice(w, c, job, node, place, seed):
-    """Write where the job would start to World.entry: on `node` first, -1 = by the rule. How many instances.
+    """Write where the job would start to World.entry: on `node` first, -1 = by the rule. How many
+    instances.
 
     The book is as before when it returns.
     """
@@ -159,7 +162,9 @@ class QueueCodec:
         return self._both(snapshot)[1]
 
     def decode(self, action: int, snapshot: Snapshot) -> Sequence[Decision]:
-        """The start it stands for; an action that stands for no job, or for one that does not fit, waits."""
+        """The start it stands for; an action that stands for no job, or for one that does not fit,
+        waits.
+        """
         if not 0 <= action < min(self.window, len(snapshot.queue)):
             return [Wait()]
         job = int(snapshot.queue[action])

@@ -1,4 +1,6 @@
-"""What an environment plays on: a trace to cut episodes from, a cluster, and the arrays it writes to."""
+"""What an environment plays on: a trace to cut episodes from, a cluster, and the arrays it writes
+to.
+"""
 
 from __future__ import annotations
 
@@ -38,13 +40,21 @@ class Arena:
     ) -> None:
         if isinstance(trace, str):
             scene = open_scene(trace, seed=seed)
-            trace, cluster, profile = scene.workload, cluster or scene.cluster, profile or scene.profile
+            trace, cluster, profile = (
+                scene.workload,
+                cluster or scene.cluster,
+                profile or scene.profile,
+            )
         if cluster is None:
-            raise TraceError("an environment on a workload needs the cluster it runs on: give cluster=...")
+            raise TraceError(
+                "an environment on a workload needs the cluster it runs on: give cluster=..."
+            )
         if codec not in CODECS:
             raise UnknownName(unknown("codec", codec, codec, CODECS))
         if not 0 < jobs <= len(trace):
-            raise TraceError(f"{trace.source}: jobs={jobs} is not in 1..{len(trace)}; choose episodes within the trace")
+            raise TraceError(
+                f"{trace.source}: jobs={jobs} is not in 1..{len(trace)}; choose episodes within the trace"
+            )
         work, cluster = fitted(trace, cluster)
         check_hostable(work, cluster)
         self.workload, self.cluster, self.jobs, self.clusters = work, cluster, jobs, clusters
@@ -84,7 +94,9 @@ class Arena:
 
 
 def weights(reward: dict[str, float] | None, jobs: int) -> Array:
-    """Weights of the running totals; by default the episode's rewards sum to minus its mean wait in hours."""
+    """Weights of the running totals; by default the episode's rewards sum to minus its mean wait in
+    hours.
+    """
     reward = {"waiting_s": -1.0 / (3600.0 * jobs)} if reward is None else reward
     weight = np.zeros(len(REWARDS))
     for name, value in reward.items():
@@ -95,12 +107,21 @@ def weights(reward: dict[str, float] | None, jobs: int) -> Array:
 
 
 def episode_world(
-    work: Workload, cluster: Cluster, profile: Profile | None, models: Models | None, jobs: int, clusters: int
+    work: Workload,
+    cluster: Cluster,
+    profile: Profile | None,
+    models: Models | None,
+    jobs: int,
+    clusters: int,
 ) -> World:
     """A world with room for any `jobs` consecutive rows in each cluster."""
     instances = most_in_window(work.jobs["instances"], jobs)
     ptr, idx = work.after_ptr, work.after_idx
-    edges = 0 if ptr is None or idx is None else most_in_window(np.bincount(idx, minlength=len(work)), jobs)
+    edges = (
+        0
+        if ptr is None or idx is None
+        else most_in_window(np.bincount(idx, minlength=len(work)), jobs)
+    )
     part = work.window(0, jobs)
     world = make_world(
         [part] * clusters, [cluster] * clusters, profile, models,

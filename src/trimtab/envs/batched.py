@@ -1,4 +1,6 @@
-"""Thousands of clusters in one call, in parallel and without the GIL, as a Gymnasium vector environment."""
+"""Thousands of clusters in one call, in parallel and without the GIL, as a Gymnasium vector
+environment.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,11 @@ from trimtab.envs.step import ENDED, GRID, STUCK, reset_batch, step_batch
 
 
 class BatchedEnv(VectorEnv[dict[str, Array], Array, Array]):
-    """`clusters` episodes at once. One that ends begins anew in the same step, at another row of the trace.
+    """`clusters` episodes at once. One that ends begins anew in the same step, at another row of
+    the trace.
 
-    What `step` returns are views that the next call overwrites: copy what you keep. The number of threads is
+    What `step` returns are views that the next call overwrites: copy what you keep. The number of
+    threads is
     numba's (`numba.set_num_threads`).
     """
 
@@ -41,7 +45,8 @@ class BatchedEnv(VectorEnv[dict[str, Array], Array, Array]):
         arena = self.arena
         self._seed = self._seed if seed is None else int(seed)
         reset_batch(
-            arena.world._address, arena.source._address, arena.jobs, arena.most, self._seed, self.start,
+            arena.world._address, arena.source._address, arena.jobs, arena.most, self._seed,
+            self.start,
             self.episode, arena.codec, arena.place, *arena.seen(),
         )  # fmt: skip
         return self._seen(), {"action_mask": arena.legal}
@@ -49,7 +54,8 @@ class BatchedEnv(VectorEnv[dict[str, Array], Array, Array]):
     def step(self, actions: Array) -> tuple[dict[str, Array], Array, Array, Array, dict[str, Any]]:
         arena = self.arena
         step_batch(
-            arena.world._address, arena.source._address, arena.jobs, arena.most, self._seed, self.start,
+            arena.world._address, arena.source._address, arena.jobs, arena.most, self._seed,
+            self.start,
             self.episode, arena.codec, arena.place, arena.weight, np.asarray(actions, np.int64),
             *arena.seen(), arena.reward, self._over,
         )  # fmt: skip
@@ -59,5 +65,10 @@ class BatchedEnv(VectorEnv[dict[str, Array], Array, Array]):
     def _seen(self) -> dict[str, Array]:
         arena = self.arena
         if arena.codec == GRID:
-            return {"jobs": arena.rows, "nodes": arena.cells, "speed": arena.speed, "action_mask": arena.legal}
+            return {
+                "jobs": arena.rows,
+                "nodes": arena.cells,
+                "speed": arena.speed,
+                "action_mask": arena.legal,
+            }
         return {"observation": arena.rows, "action_mask": arena.legal}

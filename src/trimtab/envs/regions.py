@@ -23,8 +23,10 @@ from trimtab.traces.synthetic import generate
 class RegionsEnv(ParallelEnv[str, dict[str, Array], int]):
     """Each agent sees the queue with what fits in its region, and starts a job there or waits.
 
-    Agents act in the order of regions: a job that an earlier one started, or that no longer fits, is
-    refused to a later one, which counts in its info. All share one reward. Jobs that fit in no single region
+    Agents act in the order of regions: a job that an earlier one started, or that no longer fits,
+    is
+    refused to a later one, which counts in its info. All share one reward. Jobs that fit in no
+    single region
     are started across regions by the place rule as soon as they fit, since no agent could.
     """
 
@@ -87,7 +89,9 @@ class RegionsEnv(ParallelEnv[str, dict[str, Array], int]):
         dict[str, bool],
         dict[str, dict[str, Any]],
     ]:
-        """Apply one action an agent, then go on to the next instant at which an agent has a choice."""
+        """Apply one action an agent, then go on to the next instant at which an agent has a
+        choice.
+        """
         backend = self._backend
         if backend is None:
             raise RuntimeError("call reset() before step()")
@@ -130,7 +134,10 @@ class RegionsEnv(ParallelEnv[str, dict[str, Array], int]):
             snapshot = backend.snapshot()
             self._span(snapshot)
             snapshot = backend.snapshot()
-            if any(self._both(snapshot, region)[1][:-1].any() for region in range(len(self.possible_agents))):
+            if any(
+                self._both(snapshot, region)[1][:-1].any()
+                for region in range(len(self.possible_agents))
+            ):
                 return
             self._going = backend.wait() is not None
 
@@ -159,7 +166,9 @@ class RegionsEnv(ParallelEnv[str, dict[str, Array], int]):
                 room = np.where(demand > 0, snapshot.capacity // demand, np.inf).min(axis=1)
             kinds = (int(rec["node_kinds"]) >> snapshot.nodes["kind"].astype(object)) & 1
             room = np.where(kinds == 1, room, 0)
-            best = max(room[snapshot.nodes["region"] == r].sum() for r in range(len(self.possible_agents)))
+            best = max(
+                room[snapshot.nodes["region"] == r].sum() for r in range(len(self.possible_agents))
+            )
             if best < need:
                 large.add(int(job))
         return large
@@ -192,7 +201,9 @@ class RegionsEnv(ParallelEnv[str, dict[str, Array], int]):
     def _worth(self) -> float:
         assert self._backend is not None
         totals = self._backend.world.totals[0]
-        return float(sum(w * float(totals[name]) for w, name in zip(self._weight, REWARDS, strict=True) if w))
+        return float(
+            sum(w * float(totals[name]) for w, name in zip(self._weight, REWARDS, strict=True) if w)
+        )
 
 
 def spaces_of(window: int) -> tuple[spaces.Dict, spaces.Discrete]:

@@ -1,4 +1,6 @@
-"""One cluster as a Gymnasium environment: masked choices, exact time, rewards from running totals."""
+"""One cluster as a Gymnasium environment: masked choices, exact time, rewards from running
+totals.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,11 @@ from trimtab.errors import TraceError
 
 
 class ClusterEnv(gymnasium.Env[dict[str, Array], np.int64]):
-    """An episode is `jobs` consecutive rows of a trace. Instants at which nothing may start are skipped.
+    """An episode is `jobs` consecutive rows of a trace. Instants at which nothing may start are
+    skipped.
 
-    An action that is masked counts as refused and waits. `trace` is a generator's name, a file or a Workload;
+    An action that is masked counts as refused and waits. `trace` is a generator's name, a file or a
+    Workload;
     every other argument is Arena's.
     """
 
@@ -41,9 +45,17 @@ class ClusterEnv(gymnasium.Env[dict[str, Array], np.int64]):
         arena = self._arena
         first = int((options or {}).get("start", self.np_random.integers(arena.most)))
         if not 0 <= first < arena.most:
-            raise TraceError(f"start={first} is not in 0..{arena.most - 1}; an episode has {arena.jobs} jobs")
+            raise TraceError(
+                f"start={first} is not in 0..{arena.most - 1}; an episode has {arena.jobs} jobs"
+            )
         reset_single(
-            self._address, arena.source._address, first, arena.jobs, arena.codec, arena.place, *arena.seen()
+            self._address,
+            arena.source._address,
+            first,
+            arena.jobs,
+            arena.codec,
+            arena.place,
+            *arena.seen(),
         )
         self._steps = 0
         return self._seen(), {**self._told(), "start": first}

@@ -1,4 +1,6 @@
-"""One step of an environment, compiled: apply the action, advance to the next choice, write what is seen."""
+"""One step of an environment, compiled: apply the action, advance to the next choice, write what is
+seen.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,14 @@ def worth(w, c, weight):
     """Weights . running totals, in the order of REWARDS."""
     t = w.totals[c]
     real = (
-        weight[0] * t.time_s + weight[1] * t.waiting_s + weight[2] * t.system_s + weight[3] * t.busy_s
+        weight[0] * t.time_s + weight[1] * t.waiting_s + weight[2] * t.system_s + weight[3] *
+        t.busy_s
         + weight[4] * t.idle_s + weight[5] * t.imbalance_s + weight[6] * t.contended_s + weight[7] * t.held_s
         + weight[8] * t.energy_j + weight[9] * t.work_s + weight[10] * t.lost_s + weight[11] * t.quality
     )  # fmt: skip
     whole = (
-        weight[12] * t.submitted + weight[13] * t.started + weight[14] * t.finished + weight[15] * t.stopped
+        weight[12] * t.submitted + weight[13] * t.started + weight[14] * t.finished + weight[15] *
+        t.stopped
         + weight[16] * t.failed + weight[17] * t.rejected + weight[18] * t.refused + weight[19] * t.late
     )  # fmt: skip
     return real + whole
@@ -48,7 +52,9 @@ def first_waiting(w, c, most):
 
 @inner
 def to_choice(w, c, place, window):
-    """Advance until a job in the window may start: GOING, or ENDED or STUCK where none ever will."""
+    """Advance until a job in the window may start: GOING, or ENDED or STUCK where none ever
+    will.
+    """
     while True:
         waiting = first_waiting(w, c, window)
         for i in range(waiting):
@@ -86,7 +92,9 @@ def act(w, c, codec, place, seed, action, rows, legal):
 
 
 @inner
-def step_one(w, c, codec, place, seed, weight, action, rows, cells, speed, legal, may, shown, reward):
+def step_one(
+    w, c, codec, place, seed, weight, action, rows, cells, speed, legal, may, shown, reward
+):
     """One action of one cluster; writes reward and what is seen next. GOING, ENDED or STUCK."""
     before = worth(w, c, weight)
     over = GOING
@@ -103,7 +111,9 @@ def step_one(w, c, codec, place, seed, weight, action, rows, cells, speed, legal
 
 @inner
 def load(w, c, source, first, count):
-    """Copy rows first .. first + count of the source to cluster c, from time 0 on, and begin there."""
+    """Copy rows first .. first + count of the source to cluster c, from time 0 on, and begin
+    there.
+    """
     begin_s = source.jobs[0, first].submit_s
     edges = 0
     cancels = 0
@@ -143,31 +153,83 @@ def begin(w, c, source, first, count, codec, place, rows, cells, speed, legal, m
 
 
 @compiled
-def reset_single(address, source, first, count, codec, place, rows, cells, speed, legal, may, shown):
-    begin(world_at(address), 0, world_at(source), first, count, codec, place, rows, cells, speed, legal, may, shown)
+def reset_single(
+    address, source, first, count, codec, place, rows, cells, speed, legal, may, shown
+):
+    begin(
+        world_at(address),
+        0,
+        world_at(source),
+        first,
+        count,
+        codec,
+        place,
+        rows,
+        cells,
+        speed,
+        legal,
+        may,
+        shown,
+    )
 
 
 @compiled
-def step_single(address, codec, place, seed, weight, action, rows, cells, speed, legal, may, shown, reward):
+def step_single(
+    address, codec, place, seed, weight, action, rows, cells, speed, legal, may, shown, reward
+):
     w = world_at(address)
-    over = step_one(w, 0, codec, place, seed, weight, action, rows, cells, speed, legal, may, shown, reward)
+    over = step_one(
+        w, 0, codec, place, seed, weight, action, rows, cells, speed, legal, may, shown, reward
+    )
     show(w, 0, codec, place, rows, cells, speed, legal, may, shown)
     return over
 
 
 @inner
 def drawn(seed, c, episode, most):
-    """The first row of an episode: a hash of seed, cluster and episode, the same in any order of stepping."""
+    """The first row of an episode: a hash of seed, cluster and episode, the same in any order of
+    stepping.
+    """
     return min(int(mixed(seed, c, episode) * most), most - 1)
 
 
 @compiled(parallel=True)
-def reset_batch(address, source, count, most, seed, first, episode, codec, place, rows, cells, speed, legal, may, shown):
+def reset_batch(
+    address,
+    source,
+    count,
+    most,
+    seed,
+    first,
+    episode,
+    codec,
+    place,
+    rows,
+    cells,
+    speed,
+    legal,
+    may,
+    shown,
+):
     for c in prange(rows.shape[0]):
         w = world_at(address)
         episode[c] = 0
         first[c] = drawn(seed, c, 0, most)
-        begin(w, c, world_at(source), first[c], count, codec, place, rows, cells, speed, legal, may, shown)
+        begin(
+            w,
+            c,
+            world_at(source),
+            first[c],
+            count,
+            codec,
+            place,
+            rows,
+            cells,
+            speed,
+            legal,
+            may,
+            shown,
+        )
 
 
 @compiled(parallel=True)
@@ -177,10 +239,39 @@ def step_batch(
 ):  # fmt: skip
     for c in prange(rows.shape[0]):
         w = world_at(address)
-        over[c] = step_one(w, c, codec, place, seed, weight, action[c], rows, cells, speed, legal, may, shown, reward)
+        over[c] = step_one(
+            w,
+            c,
+            codec,
+            place,
+            seed,
+            weight,
+            action[c],
+            rows,
+            cells,
+            speed,
+            legal,
+            may,
+            shown,
+            reward,
+        )
         if over[c] == GOING:
             show(w, c, codec, place, rows, cells, speed, legal, may, shown)
         else:
             episode[c] += 1
             first[c] = drawn(seed, c, episode[c], most)
-            begin(w, c, world_at(source), first[c], count, codec, place, rows, cells, speed, legal, may, shown)
+            begin(
+                w,
+                c,
+                world_at(source),
+                first[c],
+                count,
+                codec,
+                place,
+                rows,
+                cells,
+                speed,
+                legal,
+                may,
+                shown,
+            )

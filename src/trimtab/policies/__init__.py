@@ -1,4 +1,6 @@
-"""Policies by name: rules, ours, and those that other packages add by the entry point `trimtab.policies`."""
+"""Policies by name: rules, ours, and those that other packages add by the entry point
+`trimtab.policies`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ from trimtab.core import Policy
 from trimtab.errors import PolicyError, UnknownName
 from trimtab.rules.names import ORDERS, parse, unknown
 
-# name -> "module:callable(seed) -> Policy"; rules need no entry: any order[+backfill][+place] is one
+# name -> "module:callable(seed) -> Policy"; rules need no entry: any order[+backfill][+place] is
+# one
 BY_NAME: dict[str, str] = {}
 
 
@@ -27,7 +30,8 @@ def named(name: str, seed: int = 0) -> Policy:
             made: Policy = getattr(import_module(module), attribute)(seed=seed)
         except Exception as problem:
             raise PolicyError(
-                f"policy {name!r} ({known[name]}) could not be made: {type(problem).__name__}: {problem}"
+                f"policy {name!r} ({known[name]}) could not be made: "
+                f"{type(problem).__name__}: {problem}"
             ) from problem
         return made
     if "+" not in name and name not in ORDERS:

@@ -9,7 +9,9 @@ from trimtab.rules.seen import decisions_of, world_of
 
 
 class RulePolicy:
-    """Order x backfill x place, by name. Decides what the compiled whole-trace run decides, to the node."""
+    """Order x backfill x place, by name. Decides what the compiled whole-trace run decides, to the
+    node.
+    """
 
     def __init__(self, name: str, seed: int = 0) -> None:
         self.name = name

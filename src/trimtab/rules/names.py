@@ -92,4 +92,5 @@ def unknown(noun: str, whole: str, part: str, known: object) -> str:
     names = list(known)  # type: ignore[call-overload]
     near = difflib.get_close_matches(part, names, n=1, cutoff=0.0)
     where = "" if part == whole else f" in {whole!r}"
-    return f"{noun} {part!r}{where} is unknown; did you mean {near[0]!r}? (`trimtab policies` lists them all)"
+    guess = f"did you mean {near[0]!r}?"
+    return f"{noun} {part!r}{where} is unknown; {guess} (`trimtab policies` lists them all)"

@@ -2,15 +2,17 @@
 
 import math
 
-
 from trimtab.rules.names import ORDERS
 from trimtab.rules.world import inner
 
 FCFS, SJF, LJF, SMALLEST = (ORDERS[name] for name in ("fcfs", "sjf", "ljf", "smallest"))
-SMALLEST_AREA, F1, PRIORITY, EDF = (ORDERS[name] for name in ("smallest-area", "f1", "priority", "edf"))
+SMALLEST_AREA, F1, PRIORITY, EDF = (
+    ORDERS[name] for name in ("smallest-area", "f1", "priority", "edf")
+)
 WFP3, UNICEP, SRTF, LAS, DRF = (ORDERS[name] for name in ("wfp3", "unicep", "srtf", "las", "drf"))
 FIRST_DYNAMIC = WFP3  # keys of these move with time
-# Tiresias-like queues: attained service (size x seconds) up to which a job stays in the first, second ..
+# Tiresias-like queues: attained service (size x seconds) up to which a job stays in the first,
+# second ..
 LAS_LIMITS = (3_600.0, 36_000.0)
 TINY = 1e-15
 
@@ -62,7 +64,9 @@ def attained(w, c, job, now_s):
 
 @inner
 def dynamic_key(order, w, c, job, now_s):
-    """Keys that depend on the time, on service received, or on the tenant's share of the cluster."""
+    """Keys that depend on the time, on service received, or on the tenant's share of the
+    cluster.
+    """
     rec = w.jobs[c, job]
     wait_s = now_s - rec.submit_s
     if order == WFP3:
@@ -87,7 +91,9 @@ def dynamic_key(order, w, c, job, now_s):
 
 @inner
 def tenant_shares(w, c):
-    """Write the dominant share of the cluster each tenant holds (DRF), from the runs that are on it."""
+    """Write the dominant share of the cluster each tenant holds (DRF), from the runs that are on
+    it.
+    """
     for tenant in range(w.share.shape[1]):
         w.share[c, tenant] = 0.0
         for r in range(w.held.shape[2]):
@@ -104,4 +110,6 @@ def add_share(w, c, job, instances):
     for r in range(w.held.shape[2]):
         w.held[c, tenant, r] += instances * w.demand[c, job, r]
         if w.capacity_sum[c, r] > 0.0:
-            w.share[c, tenant] = max(w.share[c, tenant], w.held[c, tenant, r] / w.capacity_sum[c, r])
+            w.share[c, tenant] = max(
+                w.share[c, tenant], w.held[c, tenant, r] / w.capacity_sum[c, r]
+            )

@@ -18,8 +18,12 @@ from trimtab.rules.fit import (
 from trimtab.rules.names import PLACES
 from trimtab.rules.world import inner
 
-FIRST, BEST, WORST, RANDOM, DOT = (PLACES[name] for name in ("first", "best", "worst", "random", "dot"))
-COSINE, FRAG, FASTEST, AFFINITY = (PLACES[name] for name in ("cosine", "frag", "fastest", "affinity"))
+FIRST, BEST, WORST, RANDOM, DOT = (
+    PLACES[name] for name in ("first", "best", "worst", "random", "dot")
+)
+COSINE, FRAG, FASTEST, AFFINITY = (
+    PLACES[name] for name in ("cosine", "frag", "fastest", "affinity")
+)
 PRESSURE = 0.5  # lambda_1 of the compatibility score: weight of load
 INTERFERENCE = 0.5  # lambda_2: weight of the slow-down expected from neighbours
 NOWHERE = -np.inf
@@ -72,9 +76,11 @@ def expected_slowdown(w, c, node, job):
 
 @inner
 def compatible(w, c, node, job):
-    """Cosine of demand and free capacity, less load, less expected interference (hierarchy-hmarl, eq. 6).
+    """Cosine of demand and free capacity, less load, less expected interference (hierarchy-hmarl,
+    eq. 6).
 
-    Both vectors in shares of the node's capacity, so that a unit of memory does not outweigh a core.
+    Both vectors in shares of the node's capacity, so that a unit of memory does not outweigh a
+    core.
     """
     product = wants = has = 0.0
     for r in range(w.free.shape[2]):
@@ -136,7 +142,9 @@ def frag_gain(w, c, node, job, shape):
 
 @inner
 def prefers(w, c, node, job, shape):
-    """Whether the node's kind is the one fixed for this job: the fastest kind that could host all of it."""
+    """Whether the node's kind is the one fixed for this job: the fastest kind that could host all
+    of it.
+    """
     like = w.jobs[c, job].like
     if w.prefer[c, like] == 0:
         best = -1.0
@@ -214,7 +222,9 @@ def score(place, w, c, node, job, shape, seed):
 
 @inner
 def eligible(place, w, c, node, job, shape):
-    """Whether the placement would ever choose the node: static affinity waits for the job's own kind."""
+    """Whether the placement would ever choose the node: static affinity waits for the job's own
+    kind.
+    """
     if not allowed(w, c, node, job, shape):
         return False
     return place != AFFINITY or prefers(w, c, node, job, shape)
@@ -222,7 +232,8 @@ def eligible(place, w, c, node, job, shape):
 
 @inner
 def place_job(place, w, c, job, shape, wanted, partial, seed, at):
-    """Book up to `wanted` instances from entry `at` of the scratch on; all or none unless `partial`.
+    """Book up to `wanted` instances from entry `at` of the scratch on; all or none unless
+    `partial`.
 
     Returns how many were booked.
     """
@@ -248,9 +259,7 @@ def place_job(place, w, c, job, shape, wanted, partial, seed, at):
     for node in range(nodes):
         w.slots[c, node] = 0
         if eligible(place, w, c, node, job, shape):
-            w.slots[c, node] = slots(
-                w, c, node, job, shape, w.free, w.gpu_free, w.gpu_mem, wanted
-            )
+            w.slots[c, node] = slots(w, c, node, job, shape, w.free, w.gpu_free, w.gpu_mem, wanted)
         room += w.slots[c, node]
         if w.slots[c, node] > 0:
             w.score[c, node] = score(place, w, c, node, job, shape, seed)
@@ -283,7 +292,9 @@ def book_instance(w, c, node, job, shape, at):
 
 @inner
 def rate_on(w, c, job, shape, at, count):
-    """The speed of a gang on the nodes in entries at .. at + count: its slowest piece, its worst link."""
+    """The speed of a gang on the nodes in entries at .. at + count: its slowest piece, its worst
+    link.
+    """
     slowest = np.inf
     for i in range(at, at + count):
         node = w.entry[c, i].node

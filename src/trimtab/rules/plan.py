@@ -1,9 +1,13 @@
 """One scheduling pass: order x backfill x place, from what a w holds to a list of starts and stops.
 
-Semantics, named `easy`. Jobs start from the head of the queue while they fit; the first that does not is
-the blocked head. *EASY*: running jobs are expected to end at start + request, but never earlier than a
-second from now; the shadow time is the first at which the head fits, counting all that end at that very
-time; a later job starts if it fits now and either ends by the shadow time or leaves the head room there.
+Semantics, named `easy`. Jobs start from the head of the queue while they fit; the first that does
+not is
+the blocked head. *EASY*: running jobs are expected to end at start + request, but never earlier
+than a
+second from now; the shadow time is the first at which the head fits, counting all that end at that
+very
+time; a later job starts if it fits now and either ends by the shadow time or leaves the head room
+there.
 *Conservative*: every job in order gets the earliest reservation that delays none before it.
 An array counts instance by instance: it starts as many as fit, and blocks with the rest.
 """
@@ -55,14 +59,14 @@ def line_up(order, w, c, now_s, waiting):
 
 @inner
 def plan(order, backfill, place, seed, w, c, now_s, line, words, heads):
-    """Decide one pass over a line of ranks; the w is as before when it returns.
+    """Decide one pass over a line of ranks; the world is as before when it returns.
 
-    `line[c, rank]` is a job, the bit set of ranks says which of them wait. Decisions go to the scratch:
-    stops first, then starts in order.
+    `line[c, rank]` is a job, the bit set of ranks says which of them wait. Decisions go to
+    World.stop and World.entry: stops first, then starts in order.
     """
     begin_pass(w, c)
     head = start_from_head(order, place, seed, w, c, line, words, heads)
-    if head >= 0 and (order == SRTF or order == LAS):
+    if head >= 0 and (order in (SRTF, LAS)):
         head = preempt(order, place, seed, w, c, now_s, line, words, heads, head)
     before = w.head[c].starts
     if head >= 0 and backfill == EASY:
@@ -77,10 +81,13 @@ def plan(order, backfill, place, seed, w, c, now_s, line, words, heads):
 
 @inner
 def plan_arrivals(backfill, place, seed, w, c, now_s, rank):
-    """The same pass where only jobs arrived since the last one and its head still blocks; False if not.
+    """The same pass where only jobs arrived since the last one and its head still blocks; False if
+    not.
 
-    What was refused stays refused: nothing was freed, the time to the shadow only shrinks, and each would
-    choose the same nodes again. That holds while no run counted there is late, which is while the shadow is
+    What was refused stays refused: nothing was freed, the time to the shadow only shrinks, and each
+    would
+    choose the same nodes again. That holds while no run counted there is late, which is while the
+    shadow is
     at least a grace away, and as long as nothing starts where there are nodes to choose from.
     """
     head = w.head[c]
@@ -96,7 +103,9 @@ def plan_arrivals(backfill, place, seed, w, c, now_s, rank):
         for i in range(head.fresh):
             job = w.fresh[c, i]
             if w.refused[c, w.jobs[c, job].like] != head.pass_no:
-                head.room = fill_one(place, seed, w, c, now_s, job, blocked, head.need, head.room, head.shadow_s)
+                head.room = fill_one(
+                    place, seed, w, c, now_s, job, blocked, head.need, head.room, head.shadow_s
+                )
         undo(w, c)
     if head.starts > 0 and head.nodes > 1:
         return False  # who comes behind may now choose other nodes, and so fit
@@ -118,7 +127,9 @@ def sort_fresh(w, c, rank):
 
 @inner
 def plan_conservative(place, seed, w, c, now_s, line, words, heads):
-    """The same for conservative backfilling, apart so that who does not use it does not compile it."""
+    """The same for conservative backfilling, apart so that who does not use it does not
+    compile it.
+    """
     begin_pass(w, c)
     reserve(place, seed, w, c, now_s, line, words, heads)
     undo(w, c)
@@ -137,7 +148,8 @@ def begin_pass(w, c):
 def find_most(w, c):
     """The most that any node has free of anything: who asks for more need not ask node by node.
 
-    Starts only lower it, so it holds for the rest of a pass; whatever frees places must find it anew.
+    Starts only lower it, so it holds for the rest of a pass; whatever frees places must find it
+    anew.
     """
     head = w.head[c]
     for r in range(w.free.shape[2]):
@@ -251,7 +263,8 @@ def release(w, c, run, sign, free, gpu_free, gpu_mem):
 
 @inner
 def preempt(order, place, seed, w, c, now_s, line, words, heads, head):
-    """Stop runs of jobs that come strictly later in the order, worst first, while that starts the head.
+    """Stop runs of jobs that come strictly later in the order, worst first, while that starts the
+    head.
 
     Returns the rank of the job that still blocks, or -1.
     """
@@ -340,7 +353,9 @@ def planned(w, c, job):
 
 @inner
 def fill_one(place, seed, w, c, now_s, job, blocked, need, room, shadow_s):
-    """Start what of the job harms the head in no way; returns the head's room at the shadow time."""
+    """Start what of the job harms the head in no way; returns the head's room at the shadow
+    time.
+    """
     gang = w.jobs[c, job].gang == 1
     left = w.state[c, job].left
     step = left if gang else 1
@@ -368,7 +383,9 @@ def fill_one(place, seed, w, c, now_s, job, blocked, need, room, shadow_s):
 
 @inner
 def occupy(place, w, c, job, blocked, need, i, count):
-    """Take (or give back) one entry at the shadow time; returns how the head's room there changes."""
+    """Take (or give back) one entry at the shadow time; returns how the head's room there
+    changes.
+    """
     node, mask = w.entry[c, i].node, w.entry[c, i].devices
     before = head_slots(place, w, c, node, blocked, need)
     take(w, c, node, job, 0, count, mask, w.later_free, w.later_gpu_free, w.later_gpu_mem)
@@ -414,7 +431,9 @@ def shadow(place, w, c, now_s, blocked, need):
 
 @inner
 def expected_ends(w, c, now_s, ends, which):
-    """Write expected ends and whose they are: runs by number, this pass's own starts by -1 - entry."""
+    """Write expected ends and whose they are: runs by number, this pass's own starts by -1 -
+    entry.
+    """
     count = 0
     for run in range(w.runs.shape[1]):
         if w.runs[c, run].job >= 0 and not is_stopped(w, c, run):
@@ -455,7 +474,18 @@ def end_at_shadow(place, w, c, which, blocked, need):
     while piece >= 0:
         rec = w.pieces[c, piece]
         gained -= head_slots(place, w, c, rec.node, blocked, need)
-        take(w, c, rec.node, job, shape, -rec.count, rec.devices, w.later_free, w.later_gpu_free, w.later_gpu_mem)
+        take(
+            w,
+            c,
+            rec.node,
+            job,
+            shape,
+            -rec.count,
+            rec.devices,
+            w.later_free,
+            w.later_gpu_free,
+            w.later_gpu_mem,
+        )
         gained += head_slots(place, w, c, rec.node, blocked, need)
         piece = rec.next
     return gained

@@ -1,4 +1,6 @@
-"""Conservative backfilling: every job in line gets the earliest start that delays none before it."""
+"""Conservative backfilling: every job in line gets the earliest start that delays none before
+it.
+"""
 
 import numpy as np
 
@@ -26,7 +28,8 @@ HOLD = np.dtype(
 def reserve(place, seed, w, c, now_s, line, words, heads):
     """Walk the line, reserve for each job and start those whose reservation is now.
 
-    A job whose request cannot be met by what is up and expected to end gets none, and delays nobody.
+    A job whose request cannot be met by what is up and expected to end gets none, and delays
+    nobody.
     """
     most = w.pieces.shape[1]
     rank = bits.next_from(words, heads, c, 0)
@@ -46,7 +49,9 @@ def reserve(place, seed, w, c, now_s, line, words, heads):
         while piece >= 0:
             rec = w.pieces[c, piece]
             job, shape = w.runs[c, run].job, w.runs[c, run].shape
-            holds = add(hold, first, holds, -np.inf, end_s, job, shape, rec.node, rec.count, rec.devices)
+            holds = add(
+                hold, first, holds, -np.inf, end_s, job, shape, rec.node, rec.count, rec.devices
+            )
             piece = rec.next
     rank = bits.next_from(words, heads, c, 0)
     while rank >= 0:
@@ -85,7 +90,9 @@ def add(hold, first, holds, from_s, to_s, job, shape, node, count, devices):
 
 @inner
 def earliest(place, seed, w, c, now_s, job, step, hold, first, holds):
-    """The first instant at which the job could run undisturbed to its expected end; places it there."""
+    """The first instant at which the job could run undisturbed to its expected end; places it
+    there.
+    """
     times, turn = np.empty(holds + 1), np.empty(holds + 1, np.int64)
     times[0] = now_s
     for h in range(holds):

@@ -9,7 +9,9 @@ from trimtab.rules.world import CONF, ENTRY, HEAD, World
 
 
 def world_of(snapshot: Snapshot, room: int = 256) -> World:
-    """The snapshot's arrays as they are, copies of what a plan books in, and room for `room` starts."""
+    """The snapshot's arrays as they are, copies of what a plan books in, and room for `room`
+    starts.
+    """
     jobs, waiting = len(snapshot.jobs), len(snapshot.queue)
     nodes, resources = snapshot.free.shape
     devices = snapshot.gpu_free.shape[1]
@@ -19,7 +21,9 @@ def world_of(snapshot: Snapshot, room: int = 256) -> World:
     conf["startup_s"] = snapshot.startup_s
     profile = snapshot.profile
     tenants = int(snapshot.jobs["tenant"].max(initial=0)) + 1
-    likes = int(snapshot.jobs["like"].max(initial=0)) + 1  # a window of a trace keeps the trace's numbers
+    likes = (
+        int(snapshot.jobs["like"].max(initial=0)) + 1
+    )  # a window of a trace keeps the trace's numbers
     return World(
         jobs=snapshot.jobs[None],
         demand=snapshot.demand[None],

@@ -1,8 +1,9 @@
 """A cluster as arrays, seen by compiled code through one pointer.
 
-`World` holds plain numpy arrays as attributes: the debugger, `.py_func` and the rest of Python use those.
-Compiled code receives the address of a table of their places and shapes, and `world.free[c, node, r]`
-reads through it: passing sixty arrays to every small function would cost more than the function does.
+`World` holds plain numpy arrays as attributes: the debugger, `.py_func` and the rest of Python use
+those. Compiled code receives the address of a table of their places and shapes, and
+`world.free[c, node, r]` reads through it: passing sixty arrays to every small function would cost
+more than the function does.
 
 The first axis of every array but the shared tables is the cluster, so that one layout serves one
 simulation, live use (a world made from a snapshot) and thousands of clusters at once.
@@ -28,7 +29,6 @@ from numba.extending import (
     typeof_impl,
     unbox,
 )
-
 from numba.np.arrayobj import make_array, populate_array
 from numba.np.numpy_support import from_dtype
 
@@ -163,7 +163,10 @@ FIELDS: dict[str, tuple[np.dtype[Any], int]] = {
     "turn_words": (U8, 2),
     "turn_heads": (U8, 2),
     "fresh": (I8, 2),  # (C, 64) jobs that arrived since the last pass
-    "prefer": (I8, 2),  # (C, J) by likeness: 1 + the node kind fixed for such a job, 0 = not known yet
+    "prefer": (
+        I8,
+        2,
+    ),  # (C, J) by likeness: 1 + the node kind fixed for such a job, 0 = not known yet
     "held": (F8, 3),  # (C, tenants, R) of the cluster
     "share": (F8, 2),  # (C, tenants) dominant share
 }
@@ -171,7 +174,12 @@ SLOTS = 4  # words of the table an array takes: its address and up to three leng
 
 
 class World:
-    """Arrays by name. `_address` is what compiled code gets; `replaced` makes a World of other arrays."""
+    """Arrays by name. `_address` is what compiled code gets; `replaced` makes a World of other
+    arrays.
+    """
+
+    def __getattr__(self, name: str) -> Any:  # for type checkers: the arrays are set by name
+        raise AttributeError(name)
 
     def __init__(self, **arrays: np.ndarray[Any, Any]) -> None:
         table = np.zeros((len(FIELDS), SLOTS), np.int64)
@@ -180,7 +188,9 @@ class World:
             if array is None:
                 array = np.zeros((0,) * ndim, dtype)
             if array.dtype != dtype or array.ndim != ndim or not array.flags.c_contiguous:
-                raise TypeError(f"World.{name}: {array.dtype} x {array.ndim}, want contiguous {dtype} x {ndim}")
+                raise TypeError(
+                    f"World.{name}: {array.dtype} x {array.ndim}, want contiguous {dtype} x {ndim}"
+                )
             # record attributes in plain Python too: `.py_func` reads as the compiled code does
             setattr(self, name, array.view(np.recarray) if dtype.names else array)
             table[i, 0] = array.ctypes.data
@@ -249,7 +259,9 @@ class _Attributes(AttributeTemplate):
 
 @lower_getattr_generic(WorldType)
 def _getattr(context, builder, typ, value, attr):
-    """The array of that name: its place and lengths loaded from the table, which never changes in a call."""
+    """The array of that name: its place and lengths loaded from the table, which never changes in a
+    call.
+    """
     array_type = ARRAYS[attr]
     table = builder.inttoptr(value, ir.IntType(64).as_pointer())
     unchanging = builder.module.add_metadata([])
@@ -281,16 +293,25 @@ def _getattr(context, builder, typ, value, attr):
 
 @cache
 def stamp(package: str) -> str:
-    """A hash of the compiled sources a package may call, so that an edited callee recompiles its callers."""
+    """A hash of the compiled sources a package may call, so that an edited callee recompiles its
+    callers.
+    """
     root = Path(__file__).parents[1]
     below = {"envs": ("rules", "sim", "codecs", "envs")}.get(package, ("rules", package))
-    files = [root / "core.py", *(f for folder in below for f in sorted((root / folder).glob("*.py")))]
+    files = [
+        root / "core.py",
+        *(f for folder in below for f in sorted((root / folder).glob("*.py"))),
+    ]
     sources = (f.read_bytes() for f in files)
-    return sha256(b"".join(text for text in sources if b"rules.world" in text or b"JOB" in text)).hexdigest()
+    return sha256(
+        b"".join(text for text in sources if b"rules.world" in text or b"JOB" in text)
+    ).hexdigest()
 
 
 def compiled(function: Any = None, **options: Any) -> Any:
-    """numba's njit as we use it: cached until any of our sources changes, without the GIL, no exceptions."""
+    """numba's njit as we use it: cached until any of our sources changes, without the GIL, no
+    exceptions.
+    """
     if function is None:
         return lambda f: compiled(f, **options)
     if config.DISABLE_JIT:  # NUMBA_DISABLE_JIT=1 runs everything as plain Python, for a debugger
@@ -299,7 +320,8 @@ def compiled(function: Any = None, **options: Any) -> Any:
     # numba looks at the function's own file only
     made._cache._cache_file._source_stamp = stamp(Path(function.__code__.co_filename).parent.name)
     template = made.get_call_template
-    # f(w, 0) and f(w, 1) are one function: without this each literal would compile a copy of its own
+    # f(w, 0) and f(w, 1) are one function: without this each literal would compile a copy of its
+    # own
     made.get_call_template = lambda args, kws: template(
         [types.unliteral(a) for a in args], {k: types.unliteral(a) for k, a in kws.items()}
     )
@@ -307,5 +329,7 @@ def compiled(function: Any = None, **options: Any) -> Any:
 
 
 def inner(function: Any) -> Any:
-    """The same for functions that only compiled code calls: no wrapper for Python, a quarter less to compile."""
+    """The same for functions that only compiled code calls: no wrapper for Python, a quarter less
+    to compile.
+    """
     return compiled(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)

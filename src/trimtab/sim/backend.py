@@ -25,7 +25,7 @@ from trimtab.core import (
     Workload,
     uniform_profile,
 )
-from trimtab.rules.world import World, compiled
+from trimtab.rules.world import compiled
 from trimtab.sim import kernel
 from trimtab.sim.loop import log_needs, queue_of
 from trimtab.sim.world import Models, check_hostable, fitted, grown, make_world
@@ -75,7 +75,9 @@ class SimBackend:
         self._shown = submitted
         waiting = queue_of(world, 0)
         runs = np.array(world.runs[0])
-        runs["end_s"] = runs["left_s"] = runs["updated_s"] = np.nan  # these tell the truth about run times
+        runs["end_s"] = runs["left_s"] = runs["updated_s"] = (
+            np.nan
+        )  # these tell the truth about run times
         running = np.flatnonzero(runs["job"] >= 0)
         recent = np.empty_like(world.recent[0])
         recent_load(world, 0, recent)
@@ -200,7 +202,9 @@ class SimBackend:
         """Every log row that was reported, where the backend was asked to keep them."""
         return None if self._kept is None else np.concatenate([self.world.log[0, :0], *self._kept])
 
-    def _event(self, what: What, job: int, nodes: tuple[int, ...] = (), shape: int = 0, reason: str = "") -> Event:
+    def _event(
+        self, what: What, job: int, nodes: tuple[int, ...] = (), shape: int = 0, reason: str = ""
+    ) -> Event:
         return Event(float(self.world.head[0]["now_s"]), what, job, nodes, shape, reason)
 
     def _answer(
@@ -209,7 +213,9 @@ class SimBackend:
         job = int(getattr(decision, "job", -1))
         if why == kernel.OK:
             return self._event(what, job, nodes, shape)
-        return self._event(What.REFUSED, job, nodes, shape, refusal(why, self.world.head[0], job, self.cluster))
+        return self._event(
+            What.REFUSED, job, nodes, shape, refusal(why, self.world.head[0], job, self.cluster)
+        )
 
 
 def row(number: object, limit: int = 2**62) -> int:
@@ -244,7 +250,9 @@ def recent_load(w, c, out):  # type: ignore[no-untyped-def]
     last = int(np.floor(w.head[c].now_s / w.conf[0].window_s))
     for node in range(w.nodes.shape[1]):
         for k in range(ring):
-            out[node, k] = w.recent[c, node, (last - ring + k) % ring] if last - ring + k >= 0 else 0.0
+            out[node, k] = (
+                w.recent[c, node, (last - ring + k) % ring] if last - ring + k >= 0 else 0.0
+            )
 
 
 def same_start(row: tuple[float, ...], other: tuple[float, ...]) -> bool:

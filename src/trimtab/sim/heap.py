@@ -3,7 +3,6 @@
 from trimtab.rules.world import inner
 
 
-
 @inner
 def before(runs, c, a, b):
     if runs[c, a].end_s != runs[c, b].end_s:

@@ -1,6 +1,7 @@
 """The event kernel: what happens to jobs, runs and nodes, and when. Compiled, exact, deterministic.
 
-At an instant: first all ends, then repairs and failures, cancellations, changes of services' use, then
+At an instant: first all ends, then repairs and failures, cancellations, changes of services' use,
+then
 all arrivals; then the policy decides. Time jumps from instant to instant; nothing is stepped.
 """
 
@@ -39,7 +40,19 @@ E_SUBMITTED, E_STARTED, E_FINISHED = int(What.SUBMITTED), int(What.STARTED), int
 E_STOPPED, E_REJECTED, E_FAILED = int(What.STOPPED), int(What.REJECTED), int(What.FAILED)
 
 # reasons in the log
-PLAIN, PREEMPTED, CANCEL, NODE_FAILED, RETRIES, PARENT, LIMIT, MOVED, RESIZED, NODE_DOWN, NODE_UP = range(11)
+(
+    PLAIN,
+    PREEMPTED,
+    CANCEL,
+    NODE_FAILED,
+    RETRIES,
+    PARENT,
+    LIMIT,
+    MOVED,
+    RESIZED,
+    NODE_DOWN,
+    NODE_UP,
+) = range(11)
 REASONS = (
     "",
     "preempted",
@@ -54,7 +67,9 @@ REASONS = (
     "node up",
 )
 # refusals
-OK, NO_JOB, NOT_QUEUED, NO_NODE, DOWN, KIND, SHAPE, COUNT, LACKS, DEVICES, NOT_RUNNING, NOT_ONE = range(12)
+OK, NO_JOB, NOT_QUEUED, NO_NODE, DOWN, KIND, SHAPE, COUNT, LACKS, DEVICES, NOT_RUNNING, NOT_ONE = (
+    range(12)
+)
 
 
 @inner
@@ -122,7 +137,9 @@ def reset(w, c):
 @inner
 def reset_node(w, c, node, up):
     state = w.node_state[c, node]
-    state.load = state.used = state.draw = state.energy_j = state.load_s = state.window_s = state.since_s = 0.0
+    state.load = state.used = state.draw = state.energy_j = state.load_s = state.window_s = (
+        state.since_s
+    ) = 0.0
     state.up = 1 if up else 0
     state.piece = -1
     state.pieces = 0
@@ -142,7 +159,9 @@ def reset_node(w, c, node, up):
 def clear_totals(w, c):
     total = w.totals[c]
     total.time_s = total.waiting_s = total.system_s = total.busy_s = total.idle_s = 0.0
-    total.contended_s = total.held_s = total.imbalance_s = total.energy_j = total.work_s = total.lost_s = total.quality = 0.0
+    total.contended_s = total.held_s = total.imbalance_s = total.energy_j = total.work_s = (
+        total.lost_s
+    ) = total.quality = 0.0
     total.submitted = total.started = total.finished = total.stopped = 0
     total.failed = total.rejected = total.refused = total.late = 0
 
@@ -185,7 +204,9 @@ def settle_node(w, c, node):
     last = math.floor(now_s / width)
     if last > index:
         end_s = (index + 1) * width
-        w.recent[c, node, index % ring] = (state.window_s + state.load * (end_s - state.since_s)) / width
+        w.recent[c, node, index % ring] = (
+            state.window_s + state.load * (end_s - state.since_s)
+        ) / width
         for k in range(max(index + 1, last - ring), last):
             w.recent[c, node, k % ring] = state.load
         state.window_s = state.load * (now_s - last * width)
@@ -207,7 +228,9 @@ def use_of(w, c, job):
 
 @inner
 def change_load(w, c, node, used, draw):
-    """Add to what is used of the node's driving resource; updates load, power and the cluster's sums."""
+    """Add to what is used of the node's driving resource; updates load, power and the cluster's
+    sums.
+    """
     settle_node(w, c, node)
     state, head = w.node_state[c, node], w.head[c]
     head.load_sum -= state.load
@@ -240,7 +263,9 @@ def piece_use(w, c, job, node, count, shape):
 
 @inner
 def add_piece(w, c, run, node, count, devices):
-    """Put a piece of a run on a node: list, load and neighbours. The amounts are booked by the caller."""
+    """Put a piece of a run on a node: list, load and neighbours. The amounts are booked by the
+    caller.
+    """
     head = w.head[c]
     piece = head.free_piece
     head.free_piece = w.pieces[c, piece].next
@@ -297,7 +322,9 @@ def drop_pieces(w, c, run):
 
 @inner
 def speed(w, c, run, disturbed):
-    """Work seconds a second of a run: its slowest piece, the worst link and, if `disturbed`, its neighbours."""
+    """Work seconds a second of a run: its slowest piece, the worst link and, if `disturbed`, its
+    neighbours.
+    """
     rec = w.runs[c, run]
     job = rec.job
     if w.truth[c, job].service == 1:
@@ -328,7 +355,8 @@ def set_speed(w, c, run, delay_s, asked_s):
     """Speed and ends of a run that has just got its places; its neighbours there are slowed too."""
     rec, head = w.runs[c, run], w.head[c]
     rec.rate = speed(w, c, run, w.conf[0].interference == 1)
-    # what the request promises: known speeds and links, but not what neighbours do. Summed as a plan
+    # what the request promises: known speeds and links, but not what neighbours do. Summed as a
+    # plan
     # sums it, so that a job is expected to end at the same instant before and after it starts.
     promised = speed(w, c, run, False)
     rec.expected_end_s = head.now_s + (delay_s + asked_s / promised)
@@ -488,7 +516,11 @@ def start(w, c, job, shape, at, count):
     state = w.state[c, job]
     if state.status != QUEUED:
         return refuse(w, c, NOT_QUEUED, -1, -1, 0.0, 0.0)
-    if shape < 0 or shape >= w.scale.shape[0] or (w.jobs[c, job].shapes >> np.uint64(shape)) & ONE == NEVER:
+    if (
+        shape < 0
+        or shape >= w.scale.shape[0]
+        or (w.jobs[c, job].shapes >> np.uint64(shape)) & ONE == NEVER
+    ):
         return refuse(w, c, SHAPE, -1, -1, float(shape), 0.0)
     gang = w.jobs[c, job].gang == 1
     if count < 1 or count > state.left or (gang and count != state.left):
@@ -506,7 +538,11 @@ def start(w, c, job, shape, at, count):
         i = at
         while i < at + count:
             stop = i + 1
-            while stop < at + count and w.entry[c, stop].node == w.entry[c, i].node and w.entry[c, i].devices == NEVER:
+            while (
+                stop < at + count
+                and w.entry[c, stop].node == w.entry[c, i].node
+                and w.entry[c, i].devices == NEVER
+            ):
                 stop += 1
             begin_run(w, c, job, shape, i, stop - i)
             i = stop
@@ -520,7 +556,9 @@ def start(w, c, job, shape, at, count):
 
 @inner
 def begin_run(w, c, job, shape, at, count):
-    """One run of entries that start and end together; neighbouring entries on a node share a piece."""
+    """One run of entries that start and end together; neighbouring entries on a node share a
+    piece.
+    """
     head = w.head[c]
     run = head.free_run
     rec, state = w.runs[c, run], w.state[c, job]
@@ -606,7 +644,9 @@ def finish_run(w, c, run):
     """A run reached its end: by its work, or by its requested time where that kills."""
     rec = w.runs[c, run]
     job, count = rec.job, rec.instances
-    by_work = max(rec.updated_s, rec.resume_s) + (rec.left_s if rec.rate == 1.0 else rec.left_s / rec.rate)
+    by_work = max(rec.updated_s, rec.resume_s) + (
+        rec.left_s if rec.rate == 1.0 else rec.left_s / rec.rate
+    )
     cut = rec.end_s < by_work
     if cut:
         fail_job(w, c, job, LIMIT)
@@ -716,7 +756,9 @@ def orphan(w, c, job):
         for i in range(w.child_ptr[c, job], w.child_ptr[c, job + 1]):
             child = w.child_idx[c, i]
             if w.state[c, child].status < QUEUED and w.state[c, child].tries == 0:
-                w.state[c, child].tries = 1  # visited: a child of two failed parents is chained once
+                w.state[
+                    c, child
+                ].tries = 1  # visited: a child of two failed parents is chained once
                 w.state[c, child].run = following
                 following = child
         job = following
@@ -758,7 +800,9 @@ def reject(w, c, job):
 
 @compiled
 def relocate(w, c, job, shape, at, count, reason):
-    """Move a job that is one run to the nodes in entries at .. at + count, or to another shape there."""
+    """Move a job that is one run to the nodes in entries at .. at + count, or to another shape
+    there.
+    """
     head = w.head[c]
     if job < 0 or job >= head.jobs:
         return refuse(w, c, NO_JOB, -1, -1, 0.0, 0.0)
@@ -767,7 +811,11 @@ def relocate(w, c, job, shape, at, count, reason):
         return refuse(w, c, NOT_RUNNING, -1, -1, 0.0, 0.0)
     if w.runs[c, run].sibling >= 0:
         return refuse(w, c, NOT_ONE, -1, -1, 0.0, 0.0)
-    if shape < 0 or shape >= w.scale.shape[0] or (w.jobs[c, job].shapes >> np.uint64(shape)) & ONE == NEVER:
+    if (
+        shape < 0
+        or shape >= w.scale.shape[0]
+        or (w.jobs[c, job].shapes >> np.uint64(shape)) & ONE == NEVER
+    ):
         return refuse(w, c, SHAPE, -1, -1, float(shape), 0.0)
     if count != w.runs[c, run].instances:
         return refuse(w, c, COUNT, -1, -1, float(count), float(w.runs[c, run].instances))
@@ -812,7 +860,18 @@ def give_back(w, c, run, sign):
     job, shape = w.runs[c, run].job, w.runs[c, run].shape
     while piece >= 0:
         rec = w.pieces[c, piece]
-        take(w, c, rec.node, job, shape, -sign * rec.count, rec.devices, w.free, w.gpu_free, w.gpu_mem)
+        take(
+            w,
+            c,
+            rec.node,
+            job,
+            shape,
+            -sign * rec.count,
+            rec.devices,
+            w.free,
+            w.gpu_free,
+            w.gpu_mem,
+        )
         piece = rec.next
 
 
@@ -864,7 +923,7 @@ def cancel(w, c, job):
     if status >= FINISHED:
         return
     w.head[c].calm = 0
-    if status == QUEUED or status == RUNNING:
+    if status in (QUEUED, RUNNING):
         kill_all(w, c, job)
     w.state[c, job].status = BLOCKED
     end_job(w, c, job, CANCELLED, CANCEL)
@@ -920,7 +979,9 @@ def next_time(w, c):
 
 @compiled
 def advance(w, c):
-    """Jump to the next instant and let everything that is due there happen. False when nothing is left."""
+    """Jump to the next instant and let everything that is due there happen. False when nothing is
+    left.
+    """
     head = w.head[c]
     if head.batch_left == 0:
         return False

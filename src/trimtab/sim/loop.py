@@ -26,7 +26,9 @@ def queue_of(w, c):
 
 @inner
 def plan_pass(w, c, order, backfill, place, seed):
-    """Plan on the queue as it is: in its static order, or lined up anew where the order moves with time."""
+    """Plan on the queue as it is: in its static order, or lined up anew where the order moves with
+    time.
+    """
     now_s = w.head[c].now_s
     if order < FIRST_DYNAMIC:
         if plan_arrivals(backfill, place, seed, w, c, now_s, w.rank):
@@ -77,7 +79,8 @@ def log_needs(w, c):
 def run_rule(w, c, order, backfill, place, seed, limit):
     """Run at most `limit` instants: DONE, GROW (make room and call again), or MORE to do.
 
-    The pass of the present instant is planned first, so that a call after GROW takes up where it stopped.
+    The pass of the present instant is planned first, so that a call after GROW takes up where it
+    stopped.
     """
     for _ in range(limit):
         again = True
@@ -108,11 +111,17 @@ def run_conservative(w, c, order, place, seed, limit):
 
 @compiled
 def set_rank(w, c, order):
-    """Index the queue by this order; ties by row. Orders that move with time are lined up at each pass."""
+    """Index the queue by this order; ties by row. Orders that move with time are lined up at each
+    pass.
+    """
     jobs = w.jobs.shape[1]
     keys = np.empty(jobs)
     for job in range(jobs):
-        keys[job] = static_key(order, w, c, job) if order < FIRST_DYNAMIC and job < w.head[c].jobs else np.inf
+        keys[job] = (
+            static_key(order, w, c, job)
+            if order < FIRST_DYNAMIC and job < w.head[c].jobs
+            else np.inf
+        )
     turn = np.empty(jobs, np.int64)
     sort_turn(keys, turn, jobs)
     for rank in range(jobs):

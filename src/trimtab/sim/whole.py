@@ -1,4 +1,6 @@
-"""Whole traces by a rule, compiled: the pool kernel where the case is simple, the engine for the rest."""
+"""Whole traces by a rule, compiled: the pool kernel where the case is simple, the engine for the
+rest.
+"""
 
 from __future__ import annotations
 
@@ -77,22 +79,32 @@ def run_world(world: World, rule: Rule, progress: Callable[[int], None] | None =
                 world,
                 runs=2 * world.runs.shape[1],
                 pieces=2 * world.pieces.shape[1],
-                log=max(2 * world.log.shape[1], 2 * loop.log_needs(world, 0)) if world.log.shape[1] else 0,
+                log=max(2 * world.log.shape[1], 2 * loop.log_needs(world, 0))
+                if world.log.shape[1]
+                else 0,
             )
 
 
-def is_pool(workload: Workload, cluster: Cluster, rule: Rule, profile: Profile | None, models: Models | None) -> bool:
-    """Whether the pool kernel models all there is: identical units, static order, nothing goes wrong."""
-    jobs, truth, plain = workload.jobs, workload.truth, models or Models()
+def is_pool(
+    workload: Workload, cluster: Cluster, rule: Rule, profile: Profile | None, models: Models | None
+) -> bool:
+    """Whether the pool kernel models all there is: identical units, static order, nothing goes
+    wrong.
+    """
+    truth, plain = workload.truth, models or Models()
     demand = workload.demand[:, 0]
     return bool(
         rule.order < FIRST_DYNAMIC
+        # the engine also plans when a job arrives that still waits for its parents: where requests
+        # are too short that may move a reservation
+        and (workload.after_idx is None or rule.backfill != BACKFILLS["conservative"])
         and len(cluster) == 1
         and len(cluster.resources) == 1
         and not cluster.nodes["gpus"].any()
         and not cluster.nodes["peak_w"].any()
         and not cluster.nodes["idle_w"].any()
         and (profile is None or ((profile.rate == 1).all() and not profile.slow.any()))
+        and (profile is None or (profile.quality == 1).all())
         and not len(plain.outages)
         and plain.startup_s == 0
         and not plain.kill_at_request
@@ -105,7 +117,9 @@ def is_pool(workload: Workload, cluster: Cluster, rule: Rule, profile: Profile |
 
 
 def simulate_pool(workload: Workload, cluster: Cluster, rule: Rule) -> Whole:
-    """The same as `simulate` where `is_pool` holds, several times faster; tests prove them equal."""
+    """The same as `simulate` where `is_pool` holds, several times faster; tests prove them
+    equal.
+    """
     began_s = time.perf_counter()
     jobs = workload.jobs
     gang = (jobs["gang"] == 1) & (jobs["instances"] > 1)
@@ -136,7 +150,9 @@ def simulate_pool(workload: Workload, cluster: Cluster, rule: Rule) -> Whole:
 
 
 def ended_state(workload: Workload, start_s: Array, end_s: Array) -> Array:
-    """The state of jobs that all ran once, from start to end: what the specialised kernels return."""
+    """The state of jobs that all ran once, from start to end: what the specialised kernels
+    return.
+    """
     state = np.zeros(len(workload), STATE)
     state["start_s"], state["end_s"] = start_s, end_s
     state["status"] = Status.FINISHED
@@ -148,7 +164,9 @@ def ended_state(workload: Workload, start_s: Array, end_s: Array) -> Array:
 
 
 def order_keys(workload: Workload, order: int) -> Array:
-    """Keys of a static order for every job, vectorised; the compiled `static_key` gives the same."""
+    """Keys of a static order for every job, vectorised; the compiled `static_key` gives the
+    same.
+    """
     jobs = workload.jobs
     size = workload.demand.max(1)
     size = np.where(jobs["gpus"] > 0, jobs["gpus"] * jobs["gpu_share"], size) * jobs["instances"]
@@ -181,6 +199,7 @@ def pool_totals(workload: Workload, state: Array, capacity: int) -> Array:
     total["system_s"] = (end_s - submit_s).sum()
     total["busy_s"] = held.sum() / capacity
     total["work_s"] = state["attained_s"].sum()
+    total["quality"] = workload.jobs["instances"].sum()
     total["submitted"] = total["started"] = total["finished"] = len(state)
     total["late"] = (end_s > workload.jobs["deadline_s"]).sum()
     contended_s, held_s = contention(workload, start_s, end_s, capacity)
@@ -188,7 +207,9 @@ def pool_totals(workload: Workload, state: Array, capacity: int) -> Array:
     return total[0]
 
 
-def contention(workload: Workload, start_s: Array, end_s: Array, capacity: int) -> tuple[float, float]:
+def contention(
+    workload: Workload, start_s: Array, end_s: Array, capacity: int
+) -> tuple[float, float]:
     """Seconds during which jobs wait, and the integral of the allocated share over them."""
     submit_s = workload.jobs["submit_s"]
     share = workload.demand[:, 0] * workload.jobs["instances"] / capacity

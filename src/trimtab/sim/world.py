@@ -26,9 +26,12 @@ from trimtab.core import (
 from trimtab.errors import TraceError
 from trimtab.rules.world import CONF, ENTRY, HEAD, LOG, OUTAGE, World
 
+
 @dataclass(frozen=True)
 class Models:
-    """Which effects the engine models; each can be switched off. docs/engine.md states the assumptions."""
+    """Which effects the engine models; each can be switched off. docs/engine.md states the
+    assumptions.
+    """
 
     startup_s: float = 0.0  # before a run makes progress
     move_s: float = 0.0  # a migration or resize pauses the job
@@ -45,7 +48,9 @@ class Models:
 def outages(
     cluster: Cluster, horizon_s: float, rng: np.random.Generator, *, mtbf_s: float, mttr_s: float
 ) -> Array:
-    """Random failures and repairs of every node: exponential up and down times, the same for every policy."""
+    """Random failures and repairs of every node: exponential up and down times, the same for every
+    policy.
+    """
     rows: list[tuple[float, int, int]] = []
     for node in range(len(cluster)):
         time_s = 0.0
@@ -56,7 +61,9 @@ def outages(
             rows.append((time_s, node, 0))
             time_s += rng.exponential(mttr_s)
             rows.append((time_s, node, 1))
-    return np.sort(np.array(rows, OUTAGE), order=["time_s", "node"]) if rows else np.zeros(0, OUTAGE)
+    return (
+        np.sort(np.array(rows, OUTAGE), order=["time_s", "node"]) if rows else np.zeros(0, OUTAGE)
+    )
 
 
 def expected_mix(workload: Workload, cover: float = 0.95) -> Mix:
@@ -65,17 +72,21 @@ def expected_mix(workload: Workload, cover: float = 0.95) -> Mix:
     order = np.lexsort((like, -count))
     keep = order[: int(np.searchsorted(np.cumsum(count[order]), cover * len(workload))) + 1]
     rows = first[keep]
-    return Mix(workload.jobs[rows].copy(), workload.demand[rows].copy(), count[keep] / count[keep].sum())
+    return Mix(
+        workload.jobs[rows].copy(), workload.demand[rows].copy(), count[keep] / count[keep].sum()
+    )
 
 
 def fitted(workload: Workload, cluster: Cluster) -> tuple[Workload, Cluster]:
-    """Both with the same resources in the cluster's order, or an error that says which is missing."""
+    """Both with the same resources in the cluster's order, or an error that says which is
+    missing.
+    """
     from dataclasses import replace
 
     missing = [name for name in workload.resources if name not in cluster.resources]
     if missing:
         raise TraceError(
-            f"{workload.source}: asks for {', '.join(missing)}, which {cluster.source} does not have "
+            f"{workload.source}: asks for {', '.join(missing)}, which {cluster.source} lacks "
             f"(it has {', '.join(cluster.resources)}); choose a matching --cluster"
         )
     demand = np.zeros((len(workload), len(cluster.resources)))
@@ -94,7 +105,9 @@ def check_hostable(workload: Workload, cluster: Cluster) -> None:
         for r in range(len(cluster.resources)):
             if workload.demand[row, r] > 0:
                 room = np.minimum(room, cluster.capacity[:, r] // workload.demand[row, r])
-        room = np.where((int(rec["node_kinds"]) >> cluster.nodes["kind"].astype(object)) & 1 == 1, room, 0)
+        room = np.where(
+            (int(rec["node_kinds"]) >> cluster.nodes["kind"].astype(object)) & 1 == 1, room, 0
+        )
         if rec["gpus"] > 0:
             each = 1 if rec["gpu_share"] == 1 else int(1 // rec["gpu_share"])
             if rec["gpu_mem_gb"] > 0:
@@ -103,7 +116,11 @@ def check_hostable(workload: Workload, cluster: Cluster) -> None:
         need = int(rec["instances"]) if rec["gang"] else 1
         if room.astype(float).sum() < need:
             first = int(np.flatnonzero(jobs["like"] == rec["like"])[0])
-            asks = {n: float(v) for n, v in zip(cluster.resources, workload.demand[row], strict=True) if v}
+            asks = {
+                n: float(v)
+                for n, v in zip(cluster.resources, workload.demand[row], strict=True)
+                if v
+            }
             raise TraceError(
                 f"{workload.source}: job {workload.name(first)} (row {first}): {need} x {asks} "
                 f"can never run on {cluster.source} ({len(cluster)} nodes; most a node: "
@@ -134,7 +151,8 @@ def check_profile(
             )
         if not np.isfinite(table).all() or (table < 0).any():
             raise TraceError(
-                f"profile {profile.source}: {name} holds a number that is not finite and >= 0; mend it"
+                f"profile {profile.source}: {name} holds a number that is not finite and >= 0; "
+                "mend it"
             )
     if any(not (np.isfinite(shape.scale) and shape.scale > 0) for shape in profile.shapes):
         raise TraceError(
@@ -257,7 +275,9 @@ def make_world(
 
 
 def _lay(world: World, c: int, workload: Workload, cluster: Cluster, cancels: Array) -> None:
-    """Copy one workload and one cluster into their rows. Padding jobs have ended, padding nodes are down."""
+    """Copy one workload and one cluster into their rows. Padding jobs have ended, padding nodes are
+    down.
+    """
     rows = len(workload)
     world.head[c]["jobs"], world.head[c]["nodes"] = rows, len(cluster)
     world.jobs[c, :rows] = workload.jobs
@@ -270,7 +290,9 @@ def _lay(world: World, c: int, workload: Workload, cluster: Cluster, cancels: Ar
         owner = np.repeat(np.arange(rows), np.diff(workload.after_ptr))
         order = np.argsort(workload.after_idx, kind="stable")
         world.child_idx[c, : len(order)] = owner[order]
-        world.child_ptr[c, : rows + 1] = np.searchsorted(workload.after_idx[order], np.arange(rows + 1))
+        world.child_ptr[c, : rows + 1] = np.searchsorted(
+            workload.after_idx[order], np.arange(rows + 1)
+        )
         world.child_ptr[c, rows + 1 :] = world.child_ptr[c, rows]
     cancels = cancels[np.argsort(workload.truth["cancel_s"][cancels], kind="stable")]
     world.cancel[c, : len(cancels)] = cancels
@@ -305,7 +327,9 @@ def grown(world: World, *, runs: int = 0, pieces: int = 0, log: int = 0) -> Worl
 
 
 def link_free(slots: Array, link: str, head: Array, first: str, count: str, start: int) -> None:
-    """Chain the slots from `start` on, lowest first, and hang the old list of free ones behind them."""
+    """Chain the slots from `start` on, lowest first, and hang the old list of free ones behind
+    them.
+    """
     if start < len(slots):
         slots[link][start:] = np.arange(start + 1, len(slots) + 1)
         slots[link][-1] = head[first][0]

@@ -76,9 +76,11 @@ def read_pods(path: str | Path) -> dict[str, np.ndarray]:
 
 
 def read_workload(path: str | Path, *, lenient: bool = False) -> Workload:
-    """The pods of a list as jobs that arrive and leave as they did; those never deleted run to the end.
+    """The pods of a list as jobs that arrive and leave as they did; those never deleted run to the
+    end.
 
-    `lenient` drops pods that end before they begin and counts them; the columns are checked either way.
+    `lenient` drops pods that end before they begin and counts them; the columns are checked either
+    way.
     """
     pods = read_pods(path)
     if "creation_time" not in pods:
@@ -93,8 +95,9 @@ def read_workload(path: str | Path, *, lenient: bool = False) -> Workload:
     if bad.any() and not lenient:
         row = int(np.flatnonzero(bad)[0])
         raise TraceError(
-            f"{path}: pod {pods['name'][row]}: deletion_time={pods['deletion_time'][row]:g} is not after "
-            f"creation_time={begin_s[row]:g}; drop the row or read with --lenient ({int(bad.sum())} such rows)"
+            f"{path}: pod {pods['name'][row]}: deletion_time={pods['deletion_time'][row]:g} is "
+            f"not after creation_time={begin_s[row]:g}; drop the row or read with --lenient "
+            f"({int(bad.sum())} such rows)"
         )
     rows = np.flatnonzero(~bad)
     rows = rows[np.argsort(begin_s[rows], kind="stable")]
@@ -103,7 +106,9 @@ def read_workload(path: str | Path, *, lenient: bool = False) -> Workload:
     return workload(
         begin_s[rows],
         run_s[rows],
-        np.stack((pods["cpu_milli"][rows] / 1000, pods["memory_mib"][rows] / 1024, gpus * share), 1),
+        np.stack(
+            (pods["cpu_milli"][rows] / 1000, pods["memory_mib"][rows] / 1024, gpus * share), 1
+        ),
         resources=RESOURCES,
         gpus=gpus,
         gpu_share=share,

@@ -46,7 +46,9 @@ def open_scene(
         return Scene(work.with_estimate(estimate), nodes, profile, trace, True)
     if not Path(trace).exists():
         names = ", ".join(synthetic.BY_NAME)
-        raise TraceError(f"{trace}: no such file, and not a generator ({names}); give a trace file or one of these")
+        raise TraceError(
+            f"{trace}: no such file, and not a generator ({names}); give a trace or one of these"
+        )
     work = read(trace, lenient=lenient)
     if start or jobs is not None:
         work = work.window(start, jobs)
@@ -64,14 +66,18 @@ def open_scene(
 
 
 def open_cluster(cluster: str, work: Workload) -> tuple[Cluster, Profile]:
-    """A cluster from a YAML file, an openb node list or a preset, with the speeds of these jobs on it."""
+    """A cluster from a YAML file, an openb node list or a preset, with the speeds of these jobs on
+    it.
+    """
     if cluster in presets.BY_NAME:
         nodes, profile = presets.preset(cluster)
         if profile.rate.shape[0] != len(work.kinds):
             profile = uniform_profile(len(work.kinds), len(nodes.kinds))
         return nodes, profile
     if not Path(cluster).exists():
-        raise TraceError(f"{cluster}: no such file, and not a preset ({', '.join(presets.BY_NAME)})")
+        raise TraceError(
+            f"{cluster}: no such file, and not a preset ({', '.join(presets.BY_NAME)})"
+        )
     if is_openb_nodes(cluster):
         nodes = openb.read_cluster(cluster)
         return nodes, uniform_profile(len(work.kinds), len(nodes.kinds))

@@ -321,7 +321,12 @@ def _demands(kind: Array, ask: Array, rng: Generator) -> tuple[Array, Array]:
 
 
 def _node_kinds(
-    machine: Cluster, demand: Array, gpu_mem_gb: Array, instances: Array, pinned: float, rng: Generator
+    machine: Cluster,
+    demand: Array,
+    gpu_mem_gb: Array,
+    instances: Array,
+    pinned: float,
+    rng: Generator,
 ) -> Array:
     """Bit masks of the node kinds that can hold an instance; for some jobs just one of the GPUs."""
     ask = demand[:, machine.resources.index("gpu")]
