@@ -349,8 +349,8 @@ def workload(
     fields.
 
     `after` is a list of parents a job, or the pair (ptr, idx). Raises TraceError for a submit time
-    out
-    of order, a negative or NaN number, a cycle, or a demand column that does not match `resources`.
+    out of order, a negative or NaN number, a cycle, or a demand column that does not match
+    `resources`.
     """
     submit = np.asarray(submit_s, dtype=np.float64)
     count = len(submit)

@@ -43,7 +43,9 @@ class Small:
         return [Start(job, (action % NODES,) * count)]
 
 
-@pytest.mark.parametrize("codec", [Small(), QueueCodec(window=16), GridCodec(nodes=NODES)])
+@pytest.mark.parametrize(
+    "codec", [Small(), QueueCodec(window=16), GridCodec(nodes=NODES, resources=3)]
+)
 def test_a_codec_that_keeps_the_rules_passes(codec):
     check_codec(codec)
 

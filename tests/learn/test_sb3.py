@@ -16,7 +16,12 @@ def two_nodes():
     work_s = np.array([60.0, 5.0, 55.0, 4.0, 50.0, 3.0, 45.0, 2.0, 40.0, 1.0, 35.0, 6.0])
     work = workload(np.zeros(12), work_s, np.ones(12))
     settings = dict(
-        trace=work, cluster=cluster([1.0, 1.0]), jobs=12, window=12, reward={"waiting_s": -1 / 1000}
+        workload=work,
+        cluster=cluster([1.0, 1.0]),
+        jobs=12,
+        window=12,
+        reward={"waiting_s": -1.0},
+        scale=1000.0,
     )
     return gymnasium.make("trimtab/Queue-v0", **settings), work_s
 

@@ -154,7 +154,7 @@ def test_gpus_that_no_node_has_are_told_before_the_run():
 def test_a_resource_the_cluster_lacks_is_named():
     job = workload([0], [1], [[1, 1]], resources=("cpu", "disk"))
     with pytest.raises(
-        TraceError, match=r"asks for disk, which .* does not have .*choose a matching --cluster"
+        TraceError, match=r"asks for disk, which .* lacks .*choose a matching --cluster"
     ):
         SimBackend(job, cluster([1]))
 

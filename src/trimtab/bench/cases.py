@@ -247,13 +247,13 @@ def env_batched(setup: Setup, threads: int) -> Measured:
 def log_made(setup: Setup) -> dict[str, Any]:
     """The log as an environment's arguments."""
     work, machine = log(setup)
-    return {"trace": work, "cluster": machine}
+    return {"workload": work, "cluster": machine}
 
 
 def hetero_made() -> dict[str, Any]:
     """The mixed-gpu preset as an environment's arguments."""
     work, machine = inputs.mixed(3_000)
-    return {"trace": work, "cluster": machine, "profile": mixed_gpu_profile()}
+    return {"workload": work, "cluster": machine, "profile": mixed_gpu_profile()}
 
 
 def fresh(jobs: int) -> str:

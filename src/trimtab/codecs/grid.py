@@ -1,123 +1,201 @@
-"""A grid of waiting jobs and nodes: the choice of which job starts where."""
+"""The grid: waiting jobs x nodes. An action starts one job on one node, or waits."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 
-from trimtab.codecs.queue import FEATURES, choose_queue, place_code, write_rows
+from trimtab.codecs.queue import (
+    COLUMNS,
+    WIDTH,
+    add_capacity,
+    describe,
+    encode_rows,
+    give_back,
+    may_wait,
+    start_of,
+)
 from trimtab.core import Array, Decision, Snapshot, Wait
-from trimtab.rules.fit import fits
-from trimtab.rules.seen import decisions_of, world_of
+from trimtab.errors import UnknownName
+from trimtab.rules.fit import fits, slots
+from trimtab.rules.names import PLACES, unknown
+from trimtab.rules.place import book_instance, place_job
+from trimtab.rules.seen import world_of
 from trimtab.rules.world import compiled, inner
 
-CHANNELS = (
-    "free",  # share of the driving resource: GPUs where the node has any
-    "free first",  # share of the first resource
-    "whole GPUs",  # share of its devices that nobody uses
-    "load",
-    "power",  # share of its peak draw
-    "up",
-)
+# The channels of a node, in 0 .. 1; `free` has one a resource, `speed` one a job of the window.
+CHANNELS = {
+    "up": "1 = the node is alive",
+    "load": "used share of its driving resource",
+    "power": "drawn share of its peak power",
+    "device": "the largest free share of one GPU",
+    "free": "free share of each resource",
+    "speed": "r / (1 + r) of the rate of each job of the window here; 0 = it does not fit now",
+}
+SINGLE = 4  # channels before `free`
 
 
 @inner
-def write_nodes(w, c, cells):
-    """Write the channels of every node."""
-    for node in range(w.nodes.shape[1]):
-        rec, state = w.nodes[c, node], w.node_state[c, node]
-        driver = rec.driver
-        cap, first = w.capacity[c, node, driver], w.capacity[c, node, 0]
-        whole = 0.0
-        for d in range(rec.gpus):
-            if w.gpu_free[c, node, d] == 1.0:
-                whole += 1.0
-        cells[c, node, 0] = w.free[c, node, driver] / cap if cap > 0.0 else 0.0
-        cells[c, node, 1] = w.free[c, node, 0] / first if first > 0.0 else 0.0
-        cells[c, node, 2] = whole / rec.gpus if rec.gpus > 0 else 0.0
-        cells[c, node, 3] = min(state.load, 1.0)
-        cells[c, node, 4] = state.power_w / rec.peak_w if rec.peak_w > 0.0 else 0.0
-        cells[c, node, 5] = state.up
+def mask_grid(w, c, rows, window, mask, before):
+    """Write which of the first `rows` jobs of World.queue may start on which node, and whether to
+    wait.
 
-
-@inner
-def write_pairs(w, c, count, shown, rows, speed, legal):
-    """Write how fast each job would run on each node, 1 = the fastest of all, and what is legal."""
+    A gang may start led by a node if one instance fits there and all of them fit somewhere.
+    Returns how many pairs may. Of the `before` jobs written last time, those gone now are cleared.
+    """
     nodes = w.nodes.shape[1]
-    for i in range(max(count, min(shown, rows.shape[1]))):
-        fastest = 0.0
-        for node in range(nodes):
-            speed[c, i, node] = 0.0
-            legal[c, i * nodes + node] = 0
-        if i >= count:
-            continue
+    startable = 0
+    for i in range(rows):
         job = w.queue[c, i]
-        kind = w.jobs[c, job].kind
-        for other in range(w.rate.shape[1]):
-            fastest = max(fastest, w.rate[kind, other, 0])
-        for node in range(w.head[c].nodes):
-            rate = w.rate[kind, w.nodes[c, node].kind, 0]
-            speed[c, i, node] = rate / fastest if fastest > 0.0 else 0.0
-            if rows[c, i, 5] > 0.0 and fits(w, c, node, job, 0):
-                legal[c, i * nodes + node] = 1
+        left = w.state[c, job].left
+        whole = left == 1 or w.jobs[c, job].gang == 0
+        room = 0
+        for node in range(nodes):
+            here = fits(w, c, node, job, 0)
+            mask[c, i * nodes + node] = here
+            startable += here
+            if here and not whole:
+                room += slots(w, c, node, job, 0, w.free, w.gpu_free, w.gpu_mem, left)
+        if not whole and room < left:
+            for node in range(nodes):
+                startable -= mask[c, i * nodes + node]
+                mask[c, i * nodes + node] = 0
+    for k in range(rows * nodes, before * nodes):
+        mask[c, k] = 0
+    mask[c, window * nodes] = may_wait(w, c, startable)
+    return startable
+
+
+@inner
+def encode_node(w, c, node, out, at):
+    """Write all channels of a node but the speeds from out[c, at] on."""
+    rec, state = w.nodes[c, node], w.node_state[c, node]
+    out[c, at] = state.up == 1
+    out[c, at + 1] = min(max(state.load, 0.0), 1.0)
+    out[c, at + 2] = min(state.power_w / rec.peak_w, 1.0) if rec.peak_w > 0.0 else 0.0
+    widest = 0.0
+    for d in range(rec.gpus):
+        widest = max(widest, w.gpu_free[c, node, d])
+    out[c, at + 3] = widest
+    for r in range(w.free.shape[2]):
+        cap = w.capacity[c, node, r]
+        out[c, at + SINGLE + r] = w.free[c, node, r] / cap if cap > 0.0 else 0.0
+
+
+@inner
+def encode_grid(w, c, rows, window, table, first, total, mask, fits_now, out, before):
+    """Write a row of channels a node, then the rows of the queue window."""
+    nodes = w.nodes.shape[1]
+    at = 0
+    for node in range(nodes):
+        encode_node(w, c, node, out, at)
+        at += SINGLE + w.free.shape[2]
+        for i in range(window):
+            out[c, at + i] = 0.0
+            if i < rows and mask[c, i * nodes + node]:
+                rate = w.rate[w.jobs[c, w.queue[c, i]].kind, w.nodes[c, node].kind, 0]
+                out[c, at + i] = rate / (1.0 + rate)
+        at += window
+    for i in range(rows):
+        fits_now[c, i] = 0
+        for node in range(nodes):
+            fits_now[c, i] |= mask[c, i * nodes + node]
+    encode_rows(w, c, rows, table, first, total, fits_now, out, at, before)
+
+
+@inner
+def place_led(w, c, job, node, place, seed):
+    """Write to World.entry a placement led by this node; books nothing. Returns how many instances.
+
+    The node takes as many as fit; the rest of a gang goes where the place rule puts it, the rest of
+    an array waits.
+    """
+    left = w.state[c, job].left
+    here = slots(w, c, node, job, 0, w.free, w.gpu_free, w.gpu_mem, left)
+    if here > w.entry.shape[1]:
+        return 0
+    for i in range(here):
+        book_instance(w, c, node, job, 0, i)
+    placed = here
+    if 0 < here < left and w.jobs[c, job].gang == 1:
+        placed += place_job(place, w, c, job, 0, left - here, False, seed, here)
+    give_back(w, c, job, placed)
+    if w.jobs[c, job].gang == 1 and placed < left:
+        return 0
+    return placed
 
 
 @compiled
-def encode_grid(w, place, waiting, rows, cells, speed, may, legal):
-    """Everything the grid shows of a world of one cluster."""
-    count, _ = write_rows(w, 0, place, waiting, 0, rows, may)
-    write_nodes(w, 0, cells)
-    write_pairs(w, 0, count, 0, rows, speed, legal)
+def look(w, window, table, total, mask, fits_now, out):
+    """Mask and observation of a world made from a snapshot."""
+    rows = min(w.head[0].waiting, window)
+    add_capacity(w, 0, total)
+    for i in range(rows):
+        describe(w, 0, w.queue[0, i], total, table, w.queue[0, i])
+    mask_grid(w, 0, rows, window, mask, 0)
+    encode_grid(w, 0, rows, window, table, 0, total, mask, fits_now, out, 0)
+
+
+@compiled
+def entries_on(w, job, node, place, seed):
+    return place_led(w, 0, job, node, place, seed)
 
 
 class GridCodec:
-    """Action job x nodes + node starts that job there; the last one waits.
+    """Observation: `nodes` x channels (see CHANNELS), then `window` x 8 (queue.FEATURES), flat;
+    `split` parts them.
 
-    A gang, or what of an array does not fit on the node, goes on by the rule.
+    Action i * nodes + n starts the i-th oldest waiting job on node n, the last one waits. A gang
+    that does not fit on the node alone puts the rest where the `place` rule does; an array starts
+    what fits there.
     """
 
-    def __init__(self, nodes: int, window: int = 8, place: str = "best", seed: int = 0) -> None:
-        self.nodes, self.window, self.place, self.seed = nodes, window, place_code(place), seed
+    def __init__(
+        self, nodes: int, resources: int = 1, window: int = 8, place: str = "best", seed: int = 0
+    ) -> None:
+        if place not in PLACES:
+            raise UnknownName(unknown("place", place, place, PLACES))
+        self.nodes, self.resources, self.window = nodes, resources, window
+        self.place, self.seed = place, seed
+        self.channels = SINGLE + resources + window
+        self.actions = window * nodes + 1
+        self.shape = (nodes * self.channels + window * WIDTH,)
+        self._table = np.zeros((0, COLUMNS), np.float32)
 
-    def spaces(self) -> tuple[spaces.Dict, spaces.Space[np.int64]]:
-        window, nodes = self.window, self.nodes
-        seen = spaces.Dict(
-            {
-                "jobs": spaces.Box(-1.0, 1.0, (window, len(FEATURES)), np.float32),
-                "nodes": spaces.Box(0.0, 1.0, (nodes, len(CHANNELS)), np.float32),
-                "speed": spaces.Box(0.0, 1.0, (window, nodes), np.float32),
-            }
-        )
-        return seen, spaces.Discrete(window * nodes + 1)
+    def spaces(self) -> tuple[Any, Any]:
+        from gymnasium.spaces import Box, Discrete
 
-    def encode(self, snapshot: Snapshot) -> dict[str, Array]:
-        return self._both(snapshot)[0]
+        return Box(-1.0, 1.0, self.shape, np.float32), Discrete(self.actions)
+
+    def split(self, flat: Array) -> tuple[Array, Array]:
+        """(.., nodes, channels) and (.., window, 8) of flat observations, as views."""
+        cut = self.nodes * self.channels
+        lead = flat.shape[:-1]
+        grid = flat[..., :cut].reshape(*lead, self.nodes, self.channels)
+        return grid, flat[..., cut:].reshape(*lead, self.window, WIDTH)
+
+    def encode(self, snapshot: Snapshot) -> Array:
+        return self._look(snapshot)[0]
 
     def mask(self, snapshot: Snapshot) -> Array:
-        return self._both(snapshot)[1]
+        return self._look(snapshot)[1]
 
-    def decode(self, action: int, snapshot: Snapshot) -> Sequence[Decision]:
-        """The start it stands for; an action that stands for no job, or for one that does not fit,
-        waits.
-        """
-        i, node = divmod(int(action), self.nodes)
-        if not 0 <= i < min(self.window, len(snapshot.queue)):
+    def decode(self, action: int, snapshot: Snapshot) -> list[Decision]:
+        """The start that the action means; an action that means none waits."""
+        row, node = divmod(int(action), self.nodes)
+        if action < 0 or not row < min(self.window, len(snapshot.queue)):
             return [Wait()]
-        job = int(snapshot.queue[i])
-        world = world_of(snapshot, max(int(snapshot.state["left"][job]), 1))
-        choose_queue(world, job, node, self.place, self.seed)
-        return decisions_of(world) or [Wait()]
+        job = int(snapshot.queue[row])
+        world = world_of(snapshot, room=int(snapshot.state["left"][job]))
+        placed = entries_on(world, job, node, PLACES[self.place], self.seed)
+        return start_of(world, job, placed)
 
-    def _both(self, snapshot: Snapshot) -> tuple[dict[str, Array], Array]:
-        window, nodes = self.window, self.nodes
-        rows = np.zeros((1, window, len(FEATURES)), np.float32)
-        cells = np.zeros((1, nodes, len(CHANNELS)), np.float32)
-        speed = np.zeros((1, window, nodes), np.float32)
-        legal = np.zeros((1, window * nodes + 1), np.int8)
-        may = np.zeros((1, window + 1), np.int8)
-        world = world_of(snapshot)
-        encode_grid(world, self.place, len(snapshot.queue), rows, cells, speed, may, legal)
-        legal[0, -1] = 1
-        return {"jobs": rows[0], "nodes": cells[0], "speed": speed[0]}, legal[0]
+    def _look(self, snapshot: Snapshot) -> tuple[Array, Array]:
+        if len(self._table) < len(snapshot.jobs):
+            self._table = np.zeros((len(snapshot.jobs), COLUMNS), np.float32)
+        total = np.zeros(snapshot.capacity.shape[1])
+        mask, fits_now = np.zeros((1, self.actions), np.int8), np.zeros((1, self.window), np.int8)
+        out = np.zeros((1, *self.shape), np.float32)
+        look(world_of(snapshot, 1), self.window, self._table, total, mask, fits_now, out)
+        return out[0], mask[0]

@@ -1,180 +1,280 @@
-"""A window of the queue: eight numbers a waiting job, and the choice of one to start.
-
-Placement is left to a rule. The compiled functions serve this codec on the snapshot of any backend
-and the
-environments on the simulator's own arrays, so that both see the same bytes.
+"""The queue window: the first waiting jobs as rows of features; an action starts one of them, or
+waits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 
-from trimtab.core import Array, Decision, Snapshot, Wait
+from trimtab.core import Array, Decision, Snapshot, Start, Wait
 from trimtab.errors import UnknownName
-from trimtab.rules.fit import fits, slots, take
+from trimtab.rules.fit import NEVER, ONE, fits, slots, take
 from trimtab.rules.names import PLACES, unknown
-from trimtab.rules.place import book_instance, eligible, place_job
-from trimtab.rules.seen import decisions_of, world_of
-from trimtab.rules.world import compiled, inner
+from trimtab.rules.place import AFFINITY, place_job, prefers
+from trimtab.rules.seen import world_of
+from trimtab.rules.world import World, compiled, inner
 
-FEATURES = (
-    "waited",  # t / (t + 1 h), as are the next two
-    "requested",
-    "slack",  # to the deadline; 1 = none
-    "size",  # largest share of a resource of the cluster it would hold
-    "priority",  # p / (p + 1)
-    "fits",  # 1 = may start now
-    "free",  # share of the cluster's first resource that is free, the same in every row
-    "present",  # 1 = a job, 0 = an empty row
-)
+# The columns of a row. An empty row is all zeros; all numbers are in -1 .. 1.
+FEATURES = {
+    "waits": "1 = a job stands in this row",
+    "waited": "seconds waited / (seconds waited + an hour)",
+    "requested": "log(1 + requested seconds) / log(1 + 30 days), at most 1",
+    "instances": "1 - 1 / instances",
+    "share": "the largest share of the cluster that the job takes of any resource",
+    "priority": "p / (1 + |p|)",
+    "fits": "1 = it can start now",
+    "free": "the smallest share of any resource of the cluster that is free",
+}
+WIDTH = len(FEATURES)
+WAITS, WAITED, REQUESTED, INSTANCES, SHARE, PRIORITY, FITS, FREE = range(WIDTH)
+# A table of what never changes while a job waits has a row a job: its features, and whether it is
+# plain:
+# one instance, no GPUs, on any kind of node, so that only amounts decide where it fits.
+PLAIN = WIDTH
+COLUMNS = WIDTH + 1
 HOUR_S = 3600.0
+LOG_LONGEST = math.log1p(30 * 24 * HOUR_S)
 
 
 @inner
-def can_start(w, c, job, place):
-    """Whether the job, or one instance of an array, may start now where the rule would place it."""
-    need = w.state[c, job].left if w.jobs[c, job].gang == 1 else 1
-    room = 0
+def add_capacity(w, c, total):
+    """Write the cluster's amount of each resource, (R,)."""
+    for r in range(w.capacity.shape[2]):
+        total[r] = 0.0
+        for node in range(w.capacity.shape[1]):
+            total[r] += w.capacity[c, node, r]
+
+
+@inner
+def describe(w, c, job, total, table, row):
+    """Write the features that never change while the job waits."""
+    rec = w.jobs[c, job]
+    share = 0.0
+    for r in range(w.demand.shape[2]):
+        if total[r] > 0.0:
+            share = max(share, rec.instances * w.demand[c, job, r] / total[r])
+    table[row, WAITS] = 1.0
+    table[row, WAITED] = 0.0
+    table[row, REQUESTED] = min(math.log1p(rec.request_s) / LOG_LONGEST, 1.0)
+    table[row, INSTANCES] = 1.0 - 1.0 / rec.instances
+    table[row, SHARE] = min(share, 1.0)
+    table[row, PRIORITY] = rec.priority / (1.0 + abs(rec.priority))
+    table[row, FITS] = 0.0
+    table[row, FREE] = 0.0
+    any_kind = ~rec.node_kinds == NEVER
+    plain = rec.instances == 1 and rec.gpus == 0 and any_kind and rec.shapes & ONE != NEVER
+    table[row, PLAIN] = plain
+
+
+@compiled
+def describe_all(w, total, table):
+    """Fill `total` and the table of a whole workload, so that an encoding only copies."""
+    add_capacity(w, 0, total)
+    for job in range(table.shape[0]):
+        describe(w, 0, job, total, table, job)
+
+
+@inner
+def free_share(w, c, total):
+    """The smallest share of any resource that is free on nodes that are up."""
+    least = 1.0
+    for r in range(w.free.shape[2]):
+        if total[r] > 0.0:
+            free = 0.0
+            for node in range(w.free.shape[1]):
+                if w.node_state[c, node].up == 1:
+                    free += w.free[c, node, r]
+            least = min(least, free / total[r])
+    return least
+
+
+@compiled(no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
+def has_amounts(w, c, job):
+    """Whether one node has the amounts of an instance: all there is to ask for a plain job."""
     for node in range(w.nodes.shape[1]):
-        if need == 1:
-            if fits(w, c, node, job, 0) and eligible(place, w, c, node, job, 0):
-                return True
-        elif eligible(place, w, c, node, job, 0):
-            room += slots(w, c, node, job, 0, w.free, w.gpu_free, w.gpu_mem, need)
-            if room >= need:
-                return True
+        enough = w.node_state[c, node].up == 1
+        for r in range(w.free.shape[2]):
+            enough &= w.free[c, node, r] >= w.demand[c, job, r] * w.scale[0]
+        if enough:
+            return True
     return False
 
 
 @inner
-def size_share(w, c, job):
-    """The largest share of any resource of the cluster that the whole job holds."""
-    share = 0.0
-    for r in range(w.demand.shape[2]):
-        if w.capacity_sum[c, r] > 0.0:
-            share = max(share, w.demand[c, job, r] / w.capacity_sum[c, r])
-    return min(share * w.jobs[c, job].instances, 1.0)
-
-
-@inner
-def free_share(w, c):
-    free = 0.0
+def can_start(place, w, c, job):
+    """Whether the place rule would start the job now: all of a gang, any of an array."""
+    left = w.state[c, job].left
+    room = 0
     for node in range(w.nodes.shape[1]):
-        free += w.free[c, node, 0]
-    return free / w.capacity_sum[c, 0] if w.capacity_sum[c, 0] > 0.0 else 0.0
+        if not fits(w, c, node, job, 0) or (place == AFFINITY and not prefers(w, c, node, job, 0)):
+            continue
+        if left == 1 or w.jobs[c, job].gang == 0:
+            return True
+        room += slots(w, c, node, job, 0, w.free, w.gpu_free, w.gpu_mem, left)
+        if room >= left:
+            return True
+    return False
 
 
 @inner
-def write_rows(w, c, place, waiting, shown, rows, legal):
-    """Write the first jobs of World.queue as rows of features and whether each may start.
-
-    `shown` is how many rows were written before: those that are empty now are blanked. Returns how
-    many are
-    written, and whether any may start.
+def may_wait(w, c, startable):
+    """Waiting is pointless where a job could start and nothing in sight would change: no run, no
+    node down.
     """
-    count = min(waiting, rows.shape[1])
-    now_s = w.head[c].now_s
-    free = free_share(w, c)
-    some = False
-    for i in range(count):
-        job = w.queue[c, i]
-        rec = w.jobs[c, job]
-        wait_s = now_s - rec.submit_s
-        may = can_start(w, c, job, place)
-        some |= may
-        rows[c, i, 0] = wait_s / (wait_s + HOUR_S)
-        rows[c, i, 1] = rec.request_s / (rec.request_s + HOUR_S)
-        slack_s = max(rec.deadline_s - now_s, 0.0)
-        rows[c, i, 2] = slack_s / (slack_s + HOUR_S) if slack_s < np.inf else 1.0
-        rows[c, i, 3] = size_share(w, c, job)
-        rows[c, i, 4] = rec.priority / (abs(rec.priority) + 1.0)
-        rows[c, i, 5] = 1.0 if may else 0.0
-        rows[c, i, 6] = free
-        rows[c, i, 7] = 1.0
-        legal[c, i] = 1 if may else 0
-    for i in range(count, min(shown, rows.shape[1])):
-        for k in range(rows.shape[2]):
-            rows[c, i, k] = 0.0
-        legal[c, i] = 0
-    return count, some
+    if startable == 0 or w.head[c].heap > 0:
+        return True
+    for node in range(w.head[c].nodes):
+        if w.node_state[c, node].up == 0:
+            return True
+    return False
 
 
 @inner
-def place_choice(w, c, job, node, place, seed):
-    """Write where the job would start to World.entry: on `node` first, -1 = by the rule. How many
-    instances.
+def mask_queue(w, c, rows, window, place, table, first, mask, skip, before):
+    """Write which of the first `rows` jobs of World.queue may start, and whether to wait; counts
+    the former.
 
-    The book is as before when it returns.
+    The first `skip` are known not to. Of the `before` rows written last time, those that are empty
+    now are cleared.
+    """
+    startable = 0
+    pool = w.nodes.shape[1] == 1 and w.free.shape[2] == 1
+    free = w.free[c, 0, 0] if w.node_state[c, 0].up == 1 else -1.0
+    for i in range(skip, rows):
+        job = w.queue[c, i]
+        if pool:  # one comparison instead of two loops
+            ready = w.demand[c, job, 0] * w.scale[0] <= free
+        else:
+            ready = has_amounts(w, c, job)
+        if ready and (table[first + job, PLAIN] == 0.0 or place == AFFINITY):
+            ready = can_start(place, w, c, job)
+        mask[c, i] = ready
+        startable += ready
+    for i in range(rows, before):
+        mask[c, i] = 0
+    mask[c, window] = may_wait(w, c, startable)
+    return startable
+
+
+@inner
+def encode_rows(w, c, rows, table, first, total, fits_now, out, at, before):
+    """Write a row for each of the first `rows` jobs of World.queue from out[c, at] on.
+
+    `table[first + job]` has what does not change; of the `before` rows written last time, those
+    that are empty now are cleared.
+    """
+    now_s = w.head[c].now_s
+    free = free_share(w, c, total)
+    for i in range(rows):
+        job = w.queue[c, i]
+        waited = w.state[c, job].waited_s + (now_s - w.state[c, job].queued_s)
+        for k in range(WIDTH):
+            out[c, at + k] = table[first + job, k]
+        out[c, at + WAITED] = waited / (waited + HOUR_S)
+        out[c, at + FITS] = fits_now[c, i]
+        out[c, at + FREE] = free
+        at += WIDTH
+    for k in range((before - rows) * WIDTH):
+        out[c, at + k] = 0.0
+
+
+@inner
+def place_now(w, c, job, place, seed):
+    """Write to World.entry where the place rule puts the job now; books nothing. Returns how many
+    instances.
     """
     left = w.state[c, job].left
-    gang = w.jobs[c, job].gang == 1
-    at = 0
-    if node >= 0:
-        while at < left and at < w.entry.shape[1] and fits(w, c, node, job, 0):
-            book_instance(w, c, node, job, 0, at)
-            at += 1
-        if at == 0:
-            return 0
-    if at < left:
-        at += place_job(place, w, c, job, 0, left - at, not gang, seed, at)
-    for i in range(at - 1, -1, -1):
-        rec = w.entry[c, i]
-        take(w, c, rec.node, job, 0, -1, rec.devices, w.free, w.gpu_free, w.gpu_mem)
-    return 0 if gang and at < left else at
+    if (
+        left == 1 and w.nodes.shape[1] == 1
+    ):  # no choice: what books the entry checks whether it fits
+        w.entry[c, 0].node = 0
+        w.entry[c, 0].devices = NEVER
+        return 1
+    placed = place_job(place, w, c, job, 0, left, w.jobs[c, job].gang == 0, seed, 0)
+    give_back(w, c, job, placed)
+    return placed
+
+
+@inner
+def give_back(w, c, job, placed):
+    for i in range(placed - 1, -1, -1):
+        node, devices = w.entry[c, i].node, w.entry[c, i].devices
+        take(w, c, node, job, 0, -1, devices, w.free, w.gpu_free, w.gpu_mem)
 
 
 @compiled
-def encode_queue(w, place, waiting, rows, legal):
-    """Rows and legality of a world of one cluster."""
-    write_rows(w, 0, place, waiting, 0, rows, legal)
+def look(w, window, place, table, total, mask, out):
+    """Mask and observation of a world made from a snapshot."""
+    rows = min(w.head[0].waiting, window)
+    add_capacity(w, 0, total)
+    for i in range(rows):
+        describe(w, 0, w.queue[0, i], total, table, w.queue[0, i])
+    mask_queue(w, 0, rows, window, place, table, 0, mask, 0, 0)
+    encode_rows(w, 0, rows, table, 0, total, mask, out, 0, 0)
 
 
 @compiled
-def choose_queue(w, job, node, place, seed):
-    """Decide to start one job of a world of one cluster."""
-    w.head[0].stops = 0
-    w.head[0].starts = place_choice(w, 0, job, node, place, seed)
-
-
-def place_code(place: str) -> int:
-    if place not in PLACES:
-        raise UnknownName(unknown("place", place, place, PLACES))
-    return PLACES[place]
+def entries_for(w, job, place, seed):
+    return place_now(w, 0, job, place, seed)
 
 
 class QueueCodec:
-    """Observation (window, 8); action i starts the i-th waiting job, action `window` waits."""
+    """Observation (window, 8) of the oldest waiting jobs, see FEATURES; action i starts the i-th,
+    the last waits.
+
+    `place` is the rule that chooses the nodes, `seed` its randomness. Starting is legal for what
+    fits now. Waiting is not where a job could start while nothing runs and no node is down.
+    """
 
     def __init__(self, window: int = 128, place: str = "best", seed: int = 0) -> None:
-        self.window, self.place, self.seed = window, place_code(place), seed
+        if place not in PLACES:
+            raise UnknownName(unknown("place", place, place, PLACES))
+        self.window, self.place, self.seed = window, place, seed
+        self.actions = window + 1
+        self.shape = (window, WIDTH)
+        self._table = np.zeros((0, COLUMNS), np.float32)
 
-    def spaces(self) -> tuple[spaces.Space[Array], spaces.Space[np.int64]]:
-        seen = spaces.Box(-1.0, 1.0, (self.window, len(FEATURES)), np.float32)
-        return seen, spaces.Discrete(self.window + 1)
+    def spaces(self) -> tuple[Any, Any]:
+        from gymnasium.spaces import Box, Discrete
+
+        return Box(-1.0, 1.0, self.shape, np.float32), Discrete(self.actions)
 
     def encode(self, snapshot: Snapshot) -> Array:
-        return self._both(snapshot)[0]
+        return self._look(snapshot)[0]
 
     def mask(self, snapshot: Snapshot) -> Array:
-        return self._both(snapshot)[1]
+        return self._look(snapshot)[1]
 
-    def decode(self, action: int, snapshot: Snapshot) -> Sequence[Decision]:
-        """The start it stands for; an action that stands for no job, or for one that does not fit,
-        waits.
-        """
+    def decode(self, action: int, snapshot: Snapshot) -> list[Decision]:
+        """The start that the action means; an action that means none waits."""
         if not 0 <= action < min(self.window, len(snapshot.queue)):
             return [Wait()]
         job = int(snapshot.queue[action])
-        world = world_of(snapshot, max(int(snapshot.state["left"][job]), 1))
-        choose_queue(world, job, -1, self.place, self.seed)
-        return decisions_of(world) or [Wait()]
+        world = world_of(snapshot, room=int(snapshot.state["left"][job]))
+        placed = entries_for(world, job, PLACES[self.place], self.seed)
+        return start_of(world, job, placed)
 
-    def _both(self, snapshot: Snapshot) -> tuple[Array, Array]:
-        rows = np.zeros((1, self.window, len(FEATURES)), np.float32)
-        legal = np.zeros((1, self.window + 1), np.int8)
-        encode_queue(world_of(snapshot), self.place, len(snapshot.queue), rows, legal)
-        legal[0, self.window] = 1
-        return rows[0], legal[0]
+    def _look(self, snapshot: Snapshot) -> tuple[Array, Array]:
+        if len(self._table) < len(snapshot.jobs):
+            self._table = np.zeros((len(snapshot.jobs), COLUMNS), np.float32)
+        total = np.zeros(snapshot.capacity.shape[1])
+        mask, out = (
+            np.zeros((1, self.actions), np.int8),
+            np.zeros((1, self.window * WIDTH), np.float32),
+        )
+        look(world_of(snapshot, 1), self.window, PLACES[self.place], self._table, total, mask, out)
+        return out.reshape(self.shape), mask[0]
+
+
+def start_of(world: World, job: int, placed: int) -> list[Decision]:
+    """The entries of a placement as a decision; nothing placed is a wait."""
+    if placed == 0:
+        return [Wait()]
+    entry = world.entry[0, :placed]
+    devices = entry["devices"].tolist()
+    return [
+        Start(job, tuple(entry["node"].tolist()), devices=tuple(devices) if any(devices) else ())
+    ]

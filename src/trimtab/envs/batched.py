@@ -1,74 +1,104 @@
-"""Thousands of clusters in one call, in parallel and without the GIL, as a Gymnasium vector
-environment.
-"""
+"""Thousands of clusters in one compiled call, in parallel and without the GIL."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from trimtab.core import Array
-from trimtab.envs.arena import Arena
-from trimtab.envs.step import ENDED, GRID, STUCK, reset_batch, step_batch
+from trimtab.core import Array, Cluster, Event, Profile, Workload
+from trimtab.envs.engine import Clusters, begin_all, first_row, step_all
+from trimtab.sim.world import Models
 
 
-class BatchedEnv(VectorEnv[dict[str, Array], Array, Array]):
-    """`clusters` episodes at once. One that ends begins anew in the same step, at another row of
-    the trace.
+class BatchedEnv(VectorEnv):
+    """`clusters` copies of ClusterEnv, stepped together: the same observations, masks and rewards.
 
-    What `step` returns are views that the next call overwrites: copy what you keep. The number of
-    threads is
-    numba's (`numba.set_num_threads`).
+    Observations are arrays (clusters, ..) of the codec's; masks are in info["action_mask"] and
+    `action_masks()`. Same-step autoreset: the step that ends an episode returns the first
+    observation of the cluster's next one, drawn at random by the seed, and info["final_obs"] has
+    the last of the old one where info["_final_obs"]. Episodes are never truncated.
+
+    The arrays returned are the env's own and the next step overwrites them; copy=True returns
+    copies. numba.set_num_threads sets how many threads step.
     """
 
-    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+    metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.SAME_STEP}
 
-    def __init__(self, clusters: int = 1024, **arena: Any) -> None:
-        self.arena = Arena(clusters, **arena)
+    def __init__(
+        self,
+        clusters: int = 1024,
+        workload: Workload | None = None,
+        cluster: Cluster | None = None,
+        profile: Profile | None = None,
+        models: Models | None = None,
+        *,
+        codec: str = "queue",
+        jobs: int = 256,
+        window: int | None = None,
+        place: str = "best",
+        reward: Mapping[str, float] | None = None,
+        scale: float | None = None,
+        record: bool = False,
+        copy: bool = False,
+    ) -> None:
+        self.clusters = Clusters(
+            clusters, workload, cluster, profile, models, codec=codec, jobs=jobs, window=window,
+            place=place, reward=reward, scale=scale, record=record,
+        )  # fmt: skip
         self.num_envs = clusters
-        self.single_observation_space, self.single_action_space = self.arena.spaces()
+        self.codec = self.clusters.codec
+        self.single_observation_space, self.single_action_space = self.codec.spaces()
         self.observation_space = batch_space(self.single_observation_space, clusters)
-        self.action_space = gymnasium.spaces.MultiDiscrete(np.full(clusters, self.arena.actions))
-        self.start = np.zeros(clusters, np.int64)  # first row of each episode
-        self.episode = np.zeros(clusters, np.int64)
-        self._over = np.zeros(clusters, np.int64)
-        self._seed = int(arena.get("seed", 0))
+        self.action_space = batch_space(self.single_action_space, clusters)
+        self.copy = copy
+        self._reward, self._done = np.zeros(clusters), np.zeros(clusters, np.bool_)
+        self._never = np.zeros(clusters, np.bool_)
+        self._final = np.zeros_like(self.clusters.out)
+        self._answers = (self._reward, self._done, self._final)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Begin all episodes; the seed fixes every row they will ever start from."""
-        arena = self.arena
-        self._seed = self._seed if seed is None else int(seed)
-        reset_batch(
-            arena.world._address, arena.source._address, arena.jobs, arena.most, self._seed,
-            self.start,
-            self.episode, arena.codec, arena.place, *arena.seen(),
-        )  # fmt: skip
-        return self._seen(), {"action_mask": arena.legal}
+    ) -> tuple[Array, dict[str, Any]]:
+        """Begin an episode everywhere; options={"start": rows} says where in the workload, one or
+        (clusters,).
+        """
+        super().reset(seed=seed)
+        if seed is not None or not self.clusters.settings["draw"][0]:
+            self.clusters.settings["draw"] = self.np_random.integers(1, 2**62)
+            self.clusters.episode["number"] = 0
+        first = first_row(options, self.clusters.windows)
+        firsts = (
+            np.full(self.num_envs, -1) if first is None else np.broadcast_to(first, self.num_envs)
+        )
+        begin_all(self.clusters.settings, firsts.copy(), *self.clusters._rest)
+        self._done[:] = False
+        return self._own(self.clusters.observation), self._info()
 
-    def step(self, actions: Array) -> tuple[dict[str, Array], Array, Array, Array, dict[str, Any]]:
-        arena = self.arena
-        step_batch(
-            arena.world._address, arena.source._address, arena.jobs, arena.most, self._seed,
-            self.start,
-            self.episode, arena.codec, arena.place, arena.weight, np.asarray(actions, np.int64),
-            *arena.seen(), arena.reward, self._over,
-        )  # fmt: skip
-        told = {"action_mask": arena.legal}
-        return self._seen(), arena.reward, self._over == ENDED, self._over == STUCK, told
+    def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
+        actions = np.asarray(actions, np.int64)
+        step_all(self.clusters.settings, actions, *self.clusters._rest, *self._answers)
+        shown, info = self._own(self.clusters.observation), self._info()
+        info["final_obs"] = self._own(self._final).reshape(shown.shape)
+        info["_final_obs"] = info["_final_info"] = self._own(self._done)
+        return shown, self._own(self._reward), self._own(self._done), self._own(self._never), info
 
-    def _seen(self) -> dict[str, Array]:
-        arena = self.arena
-        if arena.codec == GRID:
-            return {
-                "jobs": arena.rows,
-                "nodes": arena.cells,
-                "speed": arena.speed,
-                "action_mask": arena.legal,
-            }
-        return {"observation": arena.rows, "action_mask": arena.legal}
+    def action_masks(self) -> Array:
+        """(clusters, actions), 1 = legal."""
+        return self._own(self.clusters.mask)
+
+    def events(self, c: int) -> list[Event]:
+        """What happened in the present episode of a cluster, where the env was made with
+        record=True.
+        """
+        return self.clusters.events(c)
+
+    def _own(self, array: Array) -> Array:
+        return array.copy() if self.copy else array
+
+    def _info(self) -> dict[str, Any]:
+        refused = self.clusters.episode["refused"].copy()
+        return {"action_mask": self._own(self.clusters.mask), "refused": refused}

@@ -1,214 +1,278 @@
-"""A cluster as a PettingZoo environment: an agent a region, one queue for all."""
+"""A cluster shared by agents, one a region, as a PettingZoo parallel env."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 from pettingzoo import ParallelEnv
 
-from trimtab.codecs.queue import FEATURES, choose_queue, encode_queue, place_code
-from trimtab.core import Array, Cluster, Profile, Snapshot, Workload
-from trimtab.envs.arena import weights
-from trimtab.envs.step import REWARDS
-from trimtab.rules.seen import decisions_of, world_of
-from trimtab.rules.world import World
-from trimtab.sim.backend import SimBackend
-from trimtab.sim.world import Models
-from trimtab.traces.presets import mixed_gpu_cluster, mixed_gpu_profile
+from trimtab.codecs.grid import SINGLE, encode_node
+from trimtab.codecs.queue import WIDTH, encode_rows, mask_queue, place_now
+from trimtab.core import Array, Cluster, Event, Profile, Workload
+from trimtab.envs.engine import Clusters, first_row, line_window, load_window, weighed, world_at
+from trimtab.errors import TraceError
+from trimtab.rules.world import compiled, inner
+from trimtab.sim import kernel
+from trimtab.sim.kernel import OK, QUEUED, advance, start
+from trimtab.sim.world import Models, check_hostable
+from trimtab.traces.presets import preset
 from trimtab.traces.synthetic import generate
 
+HIDDEN = 2  # of NODE_STATE.up: rules see a node that is not up, and its region makes it 1 again
 
-class RegionsEnv(ParallelEnv[str, dict[str, Array], int]):
-    """Each agent sees the queue with what fits in its region, and starts a job there or waits.
 
-    Agents act in the order of regions: a job that an earlier one started, or that no longer fits,
-    is
-    refused to a later one, which counts in its info. All share one reward. Jobs that fit in no
-    single region
-    are started across regions by the place rule as soon as they fit, since no agent could.
+@inner
+def hide_others(w, region):
+    """Show only the nodes of one region to the rules, until `show_all`."""
+    for node in range(w.head[0].nodes):
+        if w.nodes[0, node].region != region and w.node_state[0, node].up == 1:
+            w.node_state[0, node].up = HIDDEN
+
+
+@inner
+def show_all(w):
+    for node in range(w.head[0].nodes):
+        if w.node_state[0, node].up == HIDDEN:
+            w.node_state[0, node].up = 1
+
+
+@inner
+def start_in(w, on, job, region):
+    """Start a job on the nodes of a region. False if it does not wait, or does not fit there."""
+    if w.state[0, job].status != QUEUED:
+        return False
+    hide_others(w, region)
+    placed = place_now(w, 0, job, on.place, on.seed)
+    show_all(w)
+    return placed > 0 and start(w, 0, job, 0, 0, placed) == OK
+
+
+@inner
+def settle(w, on, first, table, total, mask, out):
+    """Advance until some region can start a job, or to the end; show every region what it sees.
+    True = over.
+    """
+    while True:
+        rows = line_window(w, 0, on.window, 0)
+        startable = 0
+        for region in range(mask.shape[0]):
+            hide_others(w, region)
+            mine = mask[region : region + 1]
+            startable += mask_queue(
+                w, 0, rows, on.window, on.place, table, first, mine, 0, on.window
+            )
+            mine[0, on.window] = 1
+            show_all(w)
+        done = w.head[0].batch_left == 0
+        if done or startable > 0:
+            break
+        if not advance(w, 0):
+            done = True
+            break
+    for region in range(mask.shape[0]):
+        show_region(w, region, rows, on.window, first, table, total, mask, out)
+    return done
+
+
+@inner
+def show_region(w, region, rows, window, first, table, total, mask, out):
+    """Write the channels of the region's nodes, then the queue window as the region sees it."""
+    mine = out[region : region + 1]
+    at = 0
+    for node in range(w.head[0].nodes):
+        if w.nodes[0, node].region == region:
+            encode_node(w, 0, node, mine, at)
+            at += SINGLE + w.free.shape[2]
+    hide_others(w, region)
+    fits_now = mask[region : region + 1]
+    encode_rows(w, 0, rows, table, first, total[region], fits_now, mine, at, window)
+    show_all(w)
+
+
+@compiled
+def begin_regions(settings, first, table, total, mask, out):
+    on = settings[0]
+    w = world_at(on.world)
+    load_window(w, 0, world_at(on.source), first)
+    kernel.reset(w, 0)
+    return settle(w, on, first, table, total, mask, out)
+
+
+@compiled
+def step_regions(settings, actions, first, table, total, mask, out, refused, weights):
+    """Carry out one action a region, in order; whoever names a job that is taken is refused.
+
+    If none starts a job, time moves on; where nothing would ever happen again, the first that can
+    starts one. Returns the weighed totals and whether the episode is over.
+    """
+    on = settings[0]
+    w = world_at(on.world)
+    begun = 0
+    for region in range(actions.shape[0]):
+        action = actions[region]
+        if action == on.window:
+            continue
+        legal = 0 <= action < on.window and mask[region, action] != 0
+        if legal and start_in(w, on, w.queue[0, action], region):
+            begun += 1
+        else:
+            refused[region] += 1
+    if begun == 0 and not advance(w, 0):
+        for region in range(actions.shape[0]):
+            for i in range(on.window):
+                if begun == 0 and mask[region, i] != 0:
+                    begun += start_in(w, on, w.queue[0, i], region)
+    done = settle(w, on, first, table, total, mask, out)
+    return weighed(w, 0, weights), done
+
+
+class RegionsEnv(ParallelEnv):
+    """An agent a region of the cluster; all share the queue and the reward.
+
+    An agent observes its own nodes (grid.CHANNELS without speeds), then the queue window
+    (queue.FEATURES, where `fits` and `free` are about its region), flat. It starts a waiting job on
+    its nodes, or waits. Agents that choose at one instant are heard in the order of the regions;
+    the second to name a job is refused, which info["refused"] counts. Every job must fit into one
+    region.
     """
 
-    metadata = {"name": "trimtab_regions_v0", "render_modes": []}
+    metadata = {"render_modes": [], "name": "trimtab_regions_v0", "is_parallelizable": True}
+    render_mode = None
 
     def __init__(
         self,
-        trace: Workload | None = None,
+        workload: Workload | None = None,
         cluster: Cluster | None = None,
         profile: Profile | None = None,
         models: Models | None = None,
         *,
-        regions: int = 4,
-        jobs: int = 64,
-        window: int = 16,
+        jobs: int = 256,
+        window: int = 32,
         place: str = "best",
-        reward: dict[str, float] | None = None,
-        seed: int = 0,
+        reward: Mapping[str, float] | None = None,
+        scale: float | None = None,
+        record: bool = False,
     ) -> None:
-        if cluster is None:
-            cluster, profile = mixed_gpu_cluster(regions=regions), profile or mixed_gpu_profile()
-        self._work = generate("mixed-gpu", seed=seed) if trace is None else trace
-        self._cluster, self._profile, self._models = cluster, profile, models
-        self._jobs, self._window, self._place, self._seed = jobs, window, place_code(place), seed
-        self._weight = weights(reward, jobs)
-        self.possible_agents = list(cluster.regions)
+        if workload is None and cluster is None:
+            workload = generate("mixed-gpu", seed=0)
+            cluster, profile = preset("mixed-gpu", regions=2)
+        self.clusters = Clusters(
+            1, workload, cluster, profile, models, jobs=jobs, window=window, place=place,
+            reward=reward, scale=scale, record=record,
+        )  # fmt: skip
+        made = self.clusters.cluster
+        check_regions(self.clusters.workload, made)
+        self.possible_agents = list(made.regions)
         self.agents: list[str] = []
-        self._spaces = {agent: spaces_of(window) for agent in self.possible_agents}
-        self._rng = np.random.default_rng(seed)
-        self._backend: SimBackend | None = None
+        nodes = np.bincount(made.nodes["region"], minlength=len(made.regions))
+        self._widths = [int(n) * (SINGLE + len(made.resources)) + window * WIDTH for n in nodes]
+        self._spaces = {
+            agent: Dict(
+                observation=Box(-1.0, 1.0, (width,), np.float32),
+                action_mask=MultiBinary(window + 1),
+            )
+            for agent, width in zip(self.possible_agents, self._widths, strict=True)
+        }
+        self._choices = {agent: Discrete(window + 1) for agent in self.possible_agents}
+        self._total = np.stack(
+            [made.capacity[made.nodes["region"] == g].sum(0) for g in range(len(nodes))]
+        )
+        self._mask = np.zeros((len(nodes), window + 1), np.int8)
+        self._out = np.zeros((len(nodes), max(self._widths)), np.float32)
+        self._refused = np.zeros(len(nodes), np.int64)
+        self._rng = np.random.default_rng()
+        self._first, self._score = 0, 0.0
 
-    def observation_space(self, agent: str) -> spaces.Dict:
-        return self._spaces[agent][0]
+    def observation_space(self, agent: str) -> Dict:
+        return self._spaces[agent]
 
-    def action_space(self, agent: str) -> spaces.Discrete:
-        return self._spaces[agent][1]
+    def action_space(self, agent: str) -> Discrete:
+        return self._choices[agent]
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, dict[str, Array]], dict[str, dict[str, Any]]]:
-        """Begin an episode at a random row of the trace, or at `options={"start": row}`."""
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         if seed is not None:
             self._rng = np.random.default_rng(seed)
-        most = len(self._work) - self._jobs + 1
-        first = int((options or {}).get("start", self._rng.integers(most)))
-        self._backend = SimBackend(
-            self._work.window(first, self._jobs), self._cluster, self._profile, self._models
-        )
+        first = first_row(options, self.clusters.windows)
+        self._first = int(self._rng.integers(self.clusters.windows) if first is None else first)
+        self._score, self._refused[:] = 0.0, 0
         self.agents = list(self.possible_agents)
-        self._going = True
-        self._advance()
-        return self._seen(), {agent: {"refused": 0} for agent in self.agents}
+        settings, table = self.clusters.settings, self.clusters._table
+        begin_regions(settings, self._first, table, self._total, self._mask, self._out)
+        return self._shown()
 
     def step(
         self, actions: dict[str, int]
-    ) -> tuple[
-        dict[str, dict[str, Array]],
-        dict[str, float],
-        dict[str, bool],
-        dict[str, bool],
-        dict[str, dict[str, Any]],
-    ]:
-        """Apply one action an agent, then go on to the next instant at which an agent has a
-        choice.
-        """
-        backend = self._backend
-        if backend is None:
-            raise RuntimeError("call reset() before step()")
-        before = self._worth()
-        shown = self._shown
-        told = {agent: {"refused": 0} for agent in self.agents}
-        for region, agent in enumerate(self.possible_agents):
-            action = int(actions.get(agent, self._window))
-            if 0 <= action < len(shown):
-                snapshot = backend.snapshot()
-                decisions = []
-                if shown[action] in snapshot.queue:
-                    world = self._of_region(snapshot, region)
-                    choose_queue(world, int(shown[action]), -1, self._place, self._seed)
-                    decisions = decisions_of(world)
-                for decision in decisions:
-                    backend.apply(decision)
-                told[agent]["refused"] = int(not decisions)
-        self._going = backend.wait() is not None
-        self._advance()
-        reward = self._worth() - before
-        over = not self._going
-        agents, seen = list(self.agents), self._seen()
-        if over:
+    ) -> tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, Any]]:
+        window = self.clusters.codec.window
+        chosen = np.array([int(actions.get(agent, window)) for agent in self.possible_agents])
+        score, done = step_regions(
+            self.clusters.settings, chosen, self._first, self.clusters._table, self._total,
+            self._mask, self._out, self._refused, self.clusters.weights,
+        )  # fmt: skip
+        reward, self._score = score - self._score, score
+        shown, infos = self._shown()
+        here = self.agents
+        if done:
             self.agents = []
-        done = backend.world.head[0]["batch_left"] == 0
         return (
-            seen,
-            dict.fromkeys(agents, reward),
-            dict.fromkeys(agents, bool(over and done)),
-            dict.fromkeys(agents, bool(over and not done)),
-            told,
+            shown,
+            dict.fromkeys(here, reward),
+            dict.fromkeys(here, bool(done)),
+            dict.fromkeys(here, False),
+            infos,
         )
 
-    def _advance(self) -> None:
-        """Go to the next instant at which some agent may start something."""
-        backend = self._backend
-        assert backend is not None
-        while self._going:
-            snapshot = backend.snapshot()
-            self._span(snapshot)
-            snapshot = backend.snapshot()
-            if any(
-                self._both(snapshot, region)[1][:-1].any()
-                for region in range(len(self.possible_agents))
-            ):
-                return
-            self._going = backend.wait() is not None
+    def queue(self) -> Array:
+        """Rows of the episode's jobs in the window, oldest first."""
+        waiting = int(self.clusters.world.head[0]["waiting"])
+        return self.clusters.world.queue[0, : min(waiting, self.clusters.codec.window)].copy()
 
-    def _span(self, snapshot: Snapshot) -> None:
-        """Start jobs too large for any one region where they fit across regions, oldest first."""
-        for job in snapshot.queue[: self._window]:
-            if int(job) not in self._too_large(snapshot):
-                continue
-            world = world_of(snapshot, int(snapshot.state["left"][job]))
-            choose_queue(world, int(job), -1, self._place, self._seed)
-            for decision in decisions_of(world):
-                if self._backend is not None:
-                    self._backend.apply(decision)
-                    snapshot = self._backend.snapshot()
+    def events(self) -> list[Event]:
+        """What happened in this episode, where the env was made with record=True."""
+        return self.clusters.events()
 
-    def _too_large(self, snapshot: Snapshot) -> set[int]:
-        """Waiting jobs that no region could host even if it were empty."""
-        large: set[int] = set()
-        if len(self.possible_agents) == 1:
-            return large
-        for job in snapshot.queue[: self._window]:
-            rec = snapshot.jobs[job]
-            need = int(snapshot.state["left"][job]) if rec["gang"] else 1
-            demand = snapshot.demand[job]
-            with np.errstate(divide="ignore", invalid="ignore"):
-                room = np.where(demand > 0, snapshot.capacity // demand, np.inf).min(axis=1)
-            kinds = (int(rec["node_kinds"]) >> snapshot.nodes["kind"].astype(object)) & 1
-            room = np.where(kinds == 1, room, 0)
-            best = max(
-                room[snapshot.nodes["region"] == r].sum() for r in range(len(self.possible_agents))
+    def _shown(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        shown, infos = {}, {}
+        for g, agent in enumerate(self.agents):
+            mask = self._mask[g].copy()
+            shown[agent] = {
+                "observation": self._out[g, : self._widths[g]].copy(),
+                "action_mask": mask,
+            }
+            infos[agent] = {"action_mask": mask, "refused": int(self._refused[g])}
+        return shown, infos
+
+
+def check_regions(workload: Workload, cluster: Cluster) -> None:
+    """Raise TraceError for a job that no single region could run even if it were empty."""
+    _, rows = np.unique(workload.jobs["like"], return_index=True)
+    left = [int(row) for row in rows]
+    for g, region in enumerate(cluster.regions):
+        mine = cluster.nodes["region"] == g
+        if not mine.any():
+            raise TraceError(
+                f"{cluster.source}: region {region!r} has no nodes; give it some or drop it"
             )
-            if best < need:
-                large.add(int(job))
-        return large
-
-    def _of_region(self, snapshot: Snapshot, region: int) -> World:
-        """A world in which only the region's nodes are up."""
-        state = snapshot.node_state.copy()
-        state["up"][snapshot.nodes["region"] != region] = 0
-        most = int(snapshot.state["left"][snapshot.queue].max(initial=1))
-        return world_of(snapshot._replace(node_state=state), most)
-
-    def _both(self, snapshot: Snapshot, region: int) -> tuple[Array, Array]:
-        rows = np.zeros((1, self._window, len(FEATURES)), np.float32)
-        legal = np.zeros((1, self._window + 1), np.int8)
-        world = self._of_region(snapshot, region)
-        encode_queue(world, self._place, len(snapshot.queue), rows, legal)
-        legal[0, -1] = 1
-        return rows[0], legal[0]
-
-    def _seen(self) -> dict[str, dict[str, Array]]:
-        assert self._backend is not None
-        snapshot = self._backend.snapshot()
-        self._shown = snapshot.queue[: self._window].copy()
-        seen = {}
-        for region, agent in enumerate(self.possible_agents):
-            rows, legal = self._both(snapshot, region)
-            seen[agent] = {"observation": rows, "action_mask": legal}
-        return seen
-
-    def _worth(self) -> float:
-        assert self._backend is not None
-        totals = self._backend.world.totals[0]
-        return float(
-            sum(w * float(totals[name]) for w, name in zip(self._weight, REWARDS, strict=True) if w)
+        part = replace(
+            cluster, nodes=cluster.nodes[mine], capacity=cluster.capacity[mine], names=None
+        )
+        left = [row for row in left if not hostable(workload, row, part)]
+    if left:
+        raise TraceError(
+            f"{workload.source}: job {workload.name(left[0])} (row {left[0]}) fits into no "
+            f"single region of {cluster.source}; drop it, or make regions larger"
         )
 
 
-def spaces_of(window: int) -> tuple[spaces.Dict, spaces.Discrete]:
-    seen = {
-        "observation": spaces.Box(-1.0, 1.0, (window, len(FEATURES)), np.float32),
-        "action_mask": spaces.Box(0, 1, (window + 1,), np.int8),
-    }
-    return spaces.Dict(seen), spaces.Discrete(window + 1)
+def hostable(workload: Workload, row: int, cluster: Cluster) -> bool:
+    try:
+        check_hostable(workload.window(row, 1), cluster)
+    except TraceError:
+        return False
+    return True

@@ -1,88 +1,106 @@
-"""One cluster as a Gymnasium environment: masked choices, exact time, rewards from running
-totals.
-"""
+"""One cluster as a Gymnasium env: every step is one compiled call."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
-import numpy as np
+from gymnasium.spaces import Dict, MultiBinary
 
-from trimtab.core import Array
-from trimtab.envs.arena import Arena
-from trimtab.envs.step import ENDED, GRID, STUCK, reset_single, step_single
-from trimtab.errors import TraceError
+from trimtab.core import Array, Cluster, Event, Profile, Workload
+from trimtab.envs.engine import Clusters, first_row, step_one
+from trimtab.sim.world import Models
 
 
-class ClusterEnv(gymnasium.Env[dict[str, Array], np.int64]):
-    """An episode is `jobs` consecutive rows of a trace. Instants at which nothing may start are
-    skipped.
+class ClusterEnv(gymnasium.Env):
+    """Schedule the jobs of an episode; it ends when all of them have ended.
 
-    An action that is masked counts as refused and waits. `trace` is a generator's name, a file or a
-    Workload;
-    every other argument is Arena's.
+    Observation {"observation", "action_mask"}, see the codec. reset(seed=..) draws a window of
+    `jobs` consecutive jobs of the workload (default: the `mixed-gpu` preset and its cluster);
+    reset(options= {"start": row}) takes that one. Instants at which no job can start are passed
+    over. A masked action is refused: it waits and is counted in info["refused"]. `reward` weighs
+    the changes of core.TOTALS, divided by `scale`; by default the rewards of an episode sum to
+    -(waiting seconds) / scale.
+
+    copy=False returns the env's own arrays, which the next step overwrites.
     """
 
     metadata = {"render_modes": []}
 
-    def __init__(self, **arena: Any) -> None:
-        self._arena = Arena(1, **arena)
-        self.observation_space, self.action_space = self._arena.spaces()
-        self._seed = int(arena.get("seed", 0))
-        self._address = self._arena.world._address
-        self._steps = 0
-
-    @property
-    def arena(self) -> Arena:
-        return self._arena
+    def __init__(
+        self,
+        workload: Workload | None = None,
+        cluster: Cluster | None = None,
+        profile: Profile | None = None,
+        models: Models | None = None,
+        *,
+        codec: str = "queue",
+        jobs: int = 256,
+        window: int | None = None,
+        place: str = "best",
+        reward: Mapping[str, float] | None = None,
+        scale: float | None = None,
+        record: bool = False,
+        copy: bool = True,
+    ) -> None:
+        self.clusters = Clusters(
+            1, workload, cluster, profile, models, codec=codec, jobs=jobs, window=window,
+            place=place, reward=reward, scale=scale, record=record,
+        )  # fmt: skip
+        self.codec = self.clusters.codec
+        shown, self.action_space = self.codec.spaces()
+        self.observation_space = Dict(
+            observation=shown, action_mask=MultiBinary(self.codec.actions)
+        )
+        self.copy = copy
+        self._observation, self._mask = self.clusters.observation[0], self.clusters.mask[0]
+        self._settings, self._rest = self.clusters.settings, self.clusters._rest
+        self._refused = self.clusters.episode["refused"]
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Begin an episode at a random row of the trace, or at `options={"start": row}`."""
         super().reset(seed=seed)
-        arena = self._arena
-        first = int((options or {}).get("start", self.np_random.integers(arena.most)))
-        if not 0 <= first < arena.most:
-            raise TraceError(
-                f"start={first} is not in 0..{arena.most - 1}; an episode has {arena.jobs} jobs"
-            )
-        reset_single(
-            self._address,
-            arena.source._address,
-            first,
-            arena.jobs,
-            arena.codec,
-            arena.place,
-            *arena.seen(),
-        )
-        self._steps = 0
-        return self._seen(), {**self._told(), "start": first}
+        first = first_row(options, self.clusters.windows)
+        if first is None:
+            first = self.np_random.integers(self.clusters.windows)
+        self.clusters.begin(0, int(first))
+        return self._shown()
 
-    def step(self, action: Any) -> tuple[dict[str, Array], float, bool, bool, dict[str, Any]]:
-        arena = self._arena
-        over = step_single(
-            self._address, arena.codec, arena.place, self._seed, arena.weight, int(action),
-            arena.rows, arena.cells, arena.speed, arena.legal, arena.may, arena.shown, arena.reward,
-        )  # fmt: skip
-        return self._seen(), float(arena.reward[0]), over == ENDED, over == STUCK, self._told()
+    def step(self, action: int) -> tuple[dict[str, Array], float, bool, bool, dict[str, Any]]:
+        reward, done = step_one(self._settings, int(action), *self._rest)
+        shown, info = self._shown()
+        if done:
+            info["totals"] = self.clusters.totals()
+        return shown, reward, done, False, info
 
     def action_masks(self) -> Array:
-        """For sb3-contrib's MaskablePPO."""
-        return self._arena.legal[0].astype(bool)
+        """1 = legal, as sb3-contrib asks for it."""
+        return self._mask.copy() if self.copy else self._mask
 
-    def _seen(self) -> dict[str, Array]:
-        arena = self._arena
-        mask = arena.legal[0].copy()
-        if arena.codec == GRID:
-            return {
-                "jobs": arena.rows[0].copy(),
-                "nodes": arena.cells[0].copy(),
-                "speed": arena.speed[0].copy(),
-                "action_mask": mask,
-            }
-        return {"observation": arena.rows[0].copy(), "action_mask": mask}
+    def queue(self) -> Array:
+        """Rows of the episode's jobs in the window, oldest first."""
+        rows = int(self.clusters.episode["rows"][0])
+        return self.clusters.world.queue[0, :rows].copy()
 
-    def _told(self) -> dict[str, Any]:
-        return {"action_mask": self._arena.legal[0].copy()}
+    def events(self) -> list[Event]:
+        """What happened in this episode, where the env was made with record=True."""
+        return self.clusters.events()
+
+    def _shown(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        observation, mask = self._observation, self._mask
+        if self.copy:
+            observation, mask = observation.copy(), mask.copy()
+        info = {"action_mask": mask, "refused": self._refused.item()}
+        return {"observation": observation, "action_mask": mask}, info
+
+
+def queue_env(**settings: Any) -> ClusterEnv:
+    """trimtab/Queue-v0: choose the waiting job to start next."""
+    return ClusterEnv(codec="queue", **settings)
+
+
+def grid_env(**settings: Any) -> ClusterEnv:
+    """trimtab/Grid-v0: choose the waiting job and the node."""
+    return ClusterEnv(codec="grid", **settings)

@@ -1,8 +1,7 @@
 """A set of small integers as two levels of 64-bit words: insert, remove and find-next in a few ns.
 
 The queue is one of these over ranks in queue order, so that a long queue costs no more to step
-through
-than the jobs that are looked at.
+through than the jobs that are looked at.
 """
 
 import numpy as np

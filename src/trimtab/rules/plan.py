@@ -85,10 +85,9 @@ def plan_arrivals(backfill, place, seed, w, c, now_s, rank):
     not.
 
     What was refused stays refused: nothing was freed, the time to the shadow only shrinks, and each
-    would
-    choose the same nodes again. That holds while no run counted there is late, which is while the
-    shadow is
-    at least a grace away, and as long as nothing starts where there are nodes to choose from.
+    would choose the same nodes again. That holds while no run counted there is late, which is while
+    the shadow is at least a grace away, and as long as nothing starts where there are nodes to
+    choose from.
     """
     head = w.head[c]
     if head.calm == 0 or (backfill == EASY and now_s + GRACE_S > head.shadow_s):

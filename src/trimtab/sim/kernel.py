@@ -1,8 +1,7 @@
 """The event kernel: what happens to jobs, runs and nodes, and when. Compiled, exact, deterministic.
 
 At an instant: first all ends, then repairs and failures, cancellations, changes of services' use,
-then
-all arrivals; then the policy decides. Time jumps from instant to instant; nothing is stepped.
+then all arrivals; then the policy decides. Time jumps from instant to instant; nothing is stepped.
 """
 
 import math

@@ -1,0 +1,529 @@
+"""Episodes on the event kernel: one compiled call acts, advances, and writes what the learner sees
+next.
+
+An episode is a window of consecutive jobs of a workload on its cluster, submit times counted from
+the first job's. The single, the batched and the regional env all step it through the functions
+here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import literal_unroll, prange, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
+
+from trimtab.codecs.grid import GridCodec, encode_grid, mask_grid, place_led
+from trimtab.codecs.queue import (
+    COLUMNS,
+    QueueCodec,
+    describe_all,
+    encode_rows,
+    mask_queue,
+    place_now,
+)
+from trimtab.core import TOTALS, Array, Cluster, Event, Profile, Workload, uniform_profile
+from trimtab.errors import TraceError, UnknownName
+from trimtab.rules import bits
+from trimtab.rules.names import PLACES
+from trimtab.rules.place import mixed
+from trimtab.rules.world import World, compiled, inner, world_at
+from trimtab.sim import kernel
+from trimtab.sim.backend import events_of
+from trimtab.sim.kernel import OK, advance, start
+from trimtab.sim.world import Models, check_hostable, expected_mix, fitted, make_world
+from trimtab.traces.presets import preset
+from trimtab.traces.synthetic import generate
+
+TOTAL_NAMES = tuple(TOTALS.names or ())
+QUEUE, GRID = 0, 1  # codecs, as compiled code knows them
+EPISODE = np.dtype(
+    [
+        ("score", "f8"),  # weights . totals so far: the sum of the episode's rewards
+        ("reward", "f8"),  # of the last step
+        ("start", "i8"),  # row of the workload that is job 0
+        ("number", "i8"),  # episodes begun
+        ("steps", "i8"),
+        ("refused", "i8"),
+        ("rows", "i8"),  # of the queue window that are not empty
+        ("done", "i8"),
+    ]
+)
+SETTINGS = np.dtype(
+    [
+        ("world", "i8"),  # address of the World of all clusters
+        ("source", "i8"),  # address of the World that holds the whole workload
+        ("codec", "i8"),
+        ("window", "i8"),
+        ("place", "i8"),
+        ("seed", "i8"),  # of the place rule
+        ("draw", "i8"),  # seed of the windows drawn
+        ("windows", "i8"),  # how many there are
+    ]
+)
+
+
+@intrinsic
+def touch(typing_context, array, place, byte):
+    """Ask for the cache line `byte` bytes behind a place of an array, given by its number in memory
+    order.
+    """
+
+    def ask(context, builder, signature, args):
+        data = make_array(signature.args[0])(context, builder, args[0]).data
+        at = builder.gep(builder.bitcast(builder.gep(data, [args[1]]), byte_pointer), [args[2]])
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte_pointer, number, number, number])
+        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(prefetch, [at, number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    byte_pointer = ir.IntType(8).as_pointer()
+    return types.void(array, types.int64, types.int64), ask
+
+
+@inner
+def weighed(w, c, weights):
+    """weights . totals, in the order of core.TOTALS."""
+    score = 0.0
+    i = 0  # numba unrolls the names, but cannot count them
+    for name in literal_unroll(TOTAL_NAMES):
+        score += weights[i] * w.totals[c][name]
+        i += 1  # noqa: SIM113
+    return score
+
+
+@inner
+def load_window(w, c, source, first):
+    """Copy the rows from `first` on into cluster c, times counted from the first one's
+    submission.
+    """
+    zero_s = source.jobs[0, first].submit_s
+    edges = cancels = 0
+    for job in range(w.head[c].jobs):
+        row = first + job
+        w.jobs[c, job] = source.jobs[0, row]
+        w.jobs[c, job].submit_s -= zero_s
+        w.jobs[c, job].deadline_s -= zero_s
+        w.truth[c, job] = source.truth[0, row]
+        w.truth[c, job].cancel_s -= zero_s
+        for r in range(w.demand.shape[2]):
+            w.demand[c, job, r] = source.demand[0, row, r]
+        w.child_ptr[c, job] = edges
+        for i in range(source.child_ptr[0, row], source.child_ptr[0, row + 1]):
+            child = source.child_idx[0, i] - first
+            if 0 <= child < w.head[c].jobs:
+                w.child_idx[c, edges] = child
+                edges += 1
+        if w.truth[c, job].cancel_s < np.inf:
+            i = cancels
+            while i > 0 and w.truth[c, w.cancel[c, i - 1]].cancel_s > w.truth[c, job].cancel_s:
+                w.cancel[c, i] = w.cancel[c, i - 1]
+                i -= 1
+            w.cancel[c, i] = job
+            cancels += 1
+    w.child_ptr[c, w.head[c].jobs] = edges
+    for i in range(cancels, w.cancel.shape[1]):
+        w.cancel[c, i] = -1
+
+
+@inner
+def line_window(w, c, window, kept):
+    """Write the first waiting jobs to World.queue, of which the first `kept` stand there; returns
+    how many.
+    """
+    most = min(w.head[c].waiting, window)
+    if kept >= most:
+        return most
+    rank = w.rank[c, w.queue[c, kept - 1]] + 1 if kept > 0 else 0
+    i = rank >> 6
+    word = (
+        w.words[c, i] & (bits.ALL << (np.uint64(rank) & bits.LOW))
+        if i < w.words.shape[1]
+        else bits.ZERO
+    )
+    rows = kept
+    while True:
+        while word != bits.ZERO:
+            w.queue[c, rows] = w.line[c, (i << 6) + bits.lowest(word)]
+            word &= word - bits.ONE
+            rows += 1
+            if rows == most:
+                return most
+        i += 1
+        word = w.words[c, i]
+
+
+@inner
+def settle(w, c, on, episode, weights, table, total, mask, fits_now, out):
+    """Advance to the next instant at which some job can start, or to the end, and show it."""
+    head = w.head[c]
+    first, before, skip = episode[c].start, episode[c].rows, 0
+    while True:
+        rows = line_window(w, c, on.window, skip)
+        if on.codec == GRID:
+            startable = mask_grid(w, c, rows, on.window, mask, before)
+        else:
+            place = on.place
+            startable = mask_queue(w, c, rows, on.window, place, table, first, mask, skip, before)
+        before = rows
+        done = head.batch_left == 0
+        if done or startable > 0:
+            break
+        runs, outage, cancel = head.heap, head.outage, head.cancel
+        if not advance(w, c):
+            done = True  # jobs are left that can never run: their nodes failed for good
+            break
+        # where jobs only arrived, those that could not start still cannot
+        skip = rows if head.heap == runs and head.outage == outage and head.cancel == cancel else 0
+    if on.codec == GRID:
+        encode_grid(
+            w, c, rows, on.window, table, first, total, mask, fits_now, out, episode[c].rows
+        )
+    else:
+        encode_rows(w, c, rows, table, first, total, mask, out, 0, episode[c].rows)
+    score = weighed(w, c, weights)
+    episode[c].reward = score - episode[c].score
+    episode[c].score = score
+    episode[c].rows = rows
+    episode[c].done = done
+
+
+@inner
+def begin(w, c, source, on, first, episode, weights, table, total, mask, fits_now, out):
+    """Start an episode at a row of the workload and show its first decision."""
+    load_window(w, c, source, first)
+    kernel.reset(w, c)
+    episode[c].start = first
+    episode[c].number += 1
+    episode[c].steps = episode[c].refused = 0
+    settle(w, c, on, episode, weights, table, total, mask, fits_now, out)
+    episode[c].score = 0.0  # what happens before the first decision is paid with its reward
+
+
+@inner
+def do_start(w, c, on, action):
+    """Start what the action means. False if that is nothing."""
+    if on.codec == GRID:
+        nodes = w.nodes.shape[1]
+        job = w.queue[c, action // nodes]
+        placed = place_led(w, c, job, action % nodes, on.place, on.seed)
+    else:
+        job = w.queue[c, action]
+        placed = place_now(w, c, job, on.place, on.seed)
+    return placed > 0 and start(w, c, job, 0, 0, placed) == OK
+
+
+@inner
+def act(w, c, on, action, episode, mask):
+    """Start a job, or wait for the next instant. What the mask forbids is refused, and waits.
+
+    Where nothing would ever happen again, waiting starts the first job that can: episodes always
+    end.
+    """
+    wait = mask.shape[1] - 1
+    episode[c].steps += 1
+    legal = 0 <= action <= wait and mask[c, action] != 0
+    if not legal:
+        episode[c].refused += 1
+    if legal and action < wait:
+        if do_start(w, c, on, action):
+            return
+        episode[c].refused += 1
+    if not advance(w, c):
+        for other in range(wait):
+            if mask[c, other] != 0:
+                do_start(w, c, on, other)
+                return
+
+
+@compiled
+def begin_one(settings, c, first, episode, weights, table, total, mask, fits_now, out):
+    on = settings[0]
+    w, source = world_at(on.world), world_at(on.source)
+    begin(w, c, source, on, first, episode, weights, table, total, mask, fits_now, out)
+
+
+@compiled
+def step_one(settings, action, episode, weights, table, total, mask, fits_now, out):
+    """One step of cluster 0."""
+    on = settings[0]
+    w = world_at(on.world)
+    act(w, 0, on, action, episode, mask)
+    settle(w, 0, on, episode, weights, table, total, mask, fits_now, out)
+    return episode[0].reward, episode[0].done != 0
+
+
+@inner
+def draw_window(on, c, number):
+    """The row at which the next episode of a cluster begins: by seed, the same on any number of
+    threads.
+    """
+    return int(mixed(on.draw, c, number) * on.windows)
+
+
+@inner
+def step_cluster(
+    settings, c, action, episode, weights, table, total, mask, fits_now, out, reward, done, final
+):
+    """Step one cluster of many; an episode that ends is followed by the next at once."""
+    on = settings[0]
+    w = world_at(on.world)
+    act(w, c, on, action, episode, mask)
+    settle(w, c, on, episode, weights, table, total, mask, fits_now, out)
+    reward[c] = episode[c].reward
+    done[c] = episode[c].done != 0
+    if done[c]:
+        for k in range(out.shape[1]):
+            final[c, k] = out[c, k]
+        first = draw_window(on, c, episode[c].number)
+        source = world_at(on.source)
+        begin(w, c, source, on, first, episode, weights, table, total, mask, fits_now, out)
+
+
+@inner
+def warm(w, c, stage, action, episode, mask, out):
+    """Ask for what a step of cluster c reads first: thousands of clusters do not fit in the cache.
+
+    The second stage follows what the first one brought.
+    """
+    jobs, runs = w.jobs.shape[1], w.runs.shape[1]
+    if stage == 1:
+        for line in range(0, 320, 64):
+            touch(w.head, c, line)
+        for line in range(0, 192, 64):
+            touch(w.totals, c, line)
+            touch(w.queue, c * jobs, line)
+        touch(episode, c, 0)
+        touch(w.node_state, c * w.nodes.shape[1], 0)
+        touch(w.node_state, c * w.nodes.shape[1], 64)
+        touch(w.nodes, c * w.nodes.shape[1], 0)
+        touch(w.free, c * w.nodes.shape[1] * w.free.shape[2], 0)
+        touch(w.capacity, c * w.nodes.shape[1] * w.free.shape[2], 0)
+        touch(w.words, c * w.words.shape[1], 0)
+        touch(w.heap, c * runs, 0)
+        touch(w.heap, c * runs, 64)
+        touch(w.entry, c * w.entry.shape[1], 0)
+        touch(mask, c * mask.shape[1], 0)
+        for line in range(0, 512, 64):
+            touch(out, c * out.shape[1], line)
+        return
+    head = w.head[c]
+    touch(w.runs, c * runs + head.free_run, 0)
+    touch(w.runs, c * runs + head.free_run, 64)
+    touch(w.pieces, c * w.pieces.shape[1] + head.free_piece, 0)
+    if head.heap > 0:
+        touch(w.runs, c * runs + w.heap[c, 0], 0)
+        touch(w.runs, c * runs + w.heap[c, 0], 64)
+    for i in range(1, min(head.heap, 5)):
+        touch(w.runs, c * runs + w.heap[c, i], 0)
+    for i in range(min(episode[c].rows, 16)):
+        touch(w.state, c * jobs + w.queue[c, i], 0)
+    if 0 <= action < episode[c].rows:
+        job = c * jobs + w.queue[c, action]
+        touch(w.state, job, 64)
+        touch(w.jobs, job, 0)
+        touch(w.jobs, job, 64)
+        touch(w.truth, job, 0)
+        touch(w.demand, job * w.demand.shape[2], 0)
+    if head.submitted < head.jobs:
+        touch(w.jobs, c * jobs + head.submitted, 0)
+        touch(w.state, c * jobs + head.submitted, 0)
+        touch(w.state, c * jobs + head.submitted, 64)
+        touch(w.truth, c * jobs + head.submitted, 0)
+        touch(w.demand, (c * jobs + head.submitted) * w.demand.shape[2], 0)
+
+
+@compiled(parallel=True)
+def step_all(
+    settings, actions, episode, weights, table, total, mask, fits_now, out, reward, done, final
+):
+    """One step of every cluster, in parallel."""
+    for c in prange(actions.shape[0]):
+        if c + 2 < actions.shape[0]:
+            warm(world_at(settings[0].world), c + 2, 1, 0, episode, mask, out)
+            warm(world_at(settings[0].world), c + 1, 2, actions[c + 1], episode, mask, out)
+        step_cluster(
+            settings, c, actions[c], episode, weights, table, total, mask, fits_now, out,
+            reward, done, final,
+        )  # fmt: skip
+
+
+@compiled(parallel=True)
+def begin_all(settings, firsts, episode, weights, table, total, mask, fits_now, out):
+    """Begin an episode in every cluster, at the given rows; -1 draws one."""
+    for c in prange(firsts.shape[0]):
+        on = settings[0]
+        first = firsts[c] if firsts[c] >= 0 else draw_window(on, c, episode[c].number)
+        w, source = world_at(on.world), world_at(on.source)
+        begin(w, c, source, on, first, episode, weights, table, total, mask, fits_now, out)
+
+
+def episode_of(workload: Workload, first: int, jobs: int) -> Workload:
+    """The workload of one episode: rows `first .. first + jobs`, times counted from the first
+    job's.
+    """
+    part = workload.window(first, jobs)
+    rows, truth = part.jobs.copy(), part.truth.copy()
+    zero_s = rows["submit_s"][0]
+    rows["submit_s"] -= zero_s
+    rows["deadline_s"] -= zero_s
+    truth["cancel_s"] -= zero_s
+    return replace(part, jobs=rows, truth=truth)
+
+
+def weights_of(reward: Mapping[str, float], scale: float) -> Array:
+    """One weight a field of core.TOTALS, divided by the scale."""
+    for name in reward:
+        if name not in TOTAL_NAMES:
+            raise UnknownName(
+                f"reward {name!r} is unknown; the totals are {', '.join(TOTAL_NAMES)}"
+            )
+    return np.array([reward.get(name, 0.0) / scale for name in TOTAL_NAMES])
+
+
+def most(counts: Array, jobs: int) -> int:
+    """The largest sum of a window of `jobs` consecutive counts."""
+    sums = np.concatenate(([0], np.cumsum(counts)))
+    return int((sums[jobs:] - sums[:-jobs]).max())
+
+
+class Clusters:
+    """The arrays of `count` clusters that play episodes of one workload, and what steps them.
+
+    `reward` weighs the changes of core.TOTALS; it is divided by `scale`: None = jobs x the mean
+    requested seconds, so that with the default the rewards of an episode sum to -(mean wait / mean
+    request).
+    """
+
+    def __init__(
+        self,
+        count: int,
+        workload: Workload | None = None,
+        cluster: Cluster | None = None,
+        profile: Profile | None = None,
+        models: Models | None = None,
+        *,
+        codec: str = "queue",
+        jobs: int = 256,
+        window: int | None = None,
+        place: str = "best",
+        seed: int = 0,
+        reward: Mapping[str, float] | None = None,
+        scale: float | None = None,
+        record: bool = False,
+    ) -> None:
+        if workload is None:
+            workload = generate("mixed-gpu", seed=0)
+            if cluster is None:
+                cluster, profile = preset("mixed-gpu")
+        if cluster is None:
+            raise TraceError(f"{workload.source}: give the cluster that it runs on")
+        if not 0 < jobs <= len(workload):
+            raise TraceError(
+                f"{workload.source}: jobs={jobs}; an episode has 1..{len(workload)} jobs"
+            )
+        workload, cluster = fitted(workload, cluster)
+        check_hostable(workload, cluster)
+        self.workload, self.cluster, self.jobs, self.record = workload, cluster, jobs, record
+        self.profile = profile or uniform_profile(len(workload.kinds), len(cluster.kinds))
+        self.models = models or Models()
+        self.codec = made_codec(codec, cluster, window, place, seed)
+        self._lay(count)
+        shape = self.codec.shape
+        self.out = np.zeros((count, int(np.prod(shape))), np.float32)
+        self.observation = self.out.reshape(count, *shape)  # a view
+        self.mask = np.zeros((count, self.codec.actions), np.int8)
+        self._fits = np.zeros((count, self.codec.window), np.int8)
+        self.episode = np.zeros(count, EPISODE)
+        self._table = np.zeros((len(workload), COLUMNS), np.float32)
+        self._total = np.zeros(len(cluster.resources))
+        describe_all(self.source, self._total, self._table)
+        scale = scale or jobs * max(float(workload.jobs["request_s"].mean()), 1.0)
+        self.weights = weights_of({"waiting_s": -1.0} if reward is None else reward, scale)
+        self.settings = np.zeros(1, SETTINGS)
+        self.settings["world"], self.settings["source"] = self.world._address, self.source._address
+        self.settings["codec"] = GRID if isinstance(self.codec, GridCodec) else QUEUE
+        self.settings["window"], self.settings["place"] = self.codec.window, PLACES[place]
+        self.settings["seed"], self.settings["windows"] = seed, self.windows
+        self._rest = (
+            self.episode,
+            self.weights,
+            self._table,
+            self._total,
+            self.mask,
+            self._fits,
+            self.out,
+        )
+
+    def _lay(self, count: int) -> None:
+        """Make the world of all clusters, with room for the busiest window, and the one of the
+        workload.
+        """
+        workload, jobs = self.workload, self.jobs
+        rows, cluster = workload.jobs, self.cluster
+        self.windows = len(workload) - jobs + 1
+        full = make_world([workload], [cluster], self.profile, self.models, runs=1, pieces=1)
+        names = ("jobs", "truth", "demand", "child_ptr", "child_idx", "capacity")
+        self.source = World(**{name: np.asarray(getattr(full, name)) for name in names})
+        pieces = most(rows["instances"], jobs)
+        runs = most(np.where(rows["gang"] == 1, 1, rows["instances"]), jobs)
+        tries = self.models.retries + 1
+        log = jobs * (3 + tries) + pieces * (1 + tries) + 2 * len(self.models.outages)
+        world = make_world(
+            [workload.window(0, jobs)] * count,
+            [cluster] * count,
+            self.profile,
+            self.models,
+            runs=runs,
+            pieces=pieces,
+            log=log if self.record else 0,
+            mix=expected_mix(workload),
+        )
+        edges, likes = np.diff(full.child_ptr[0]), int(rows["like"].max()) + 1
+        self.world = world.replaced(
+            child_idx=np.zeros((count, most(edges, jobs)), np.int64),
+            cancel=np.zeros((count, most(np.isfinite(workload.truth["cancel_s"]), jobs)), np.int64),
+            refused=np.zeros((count, likes), np.int64),
+            prefer=np.zeros((count, likes), np.int64),
+        )
+
+    def begin(self, c: int, first: int) -> None:
+        begin_one(self.settings, c, first, *self._rest)
+
+    def events(self, c: int = 0) -> list[Event]:
+        """What happened in the present episode, where the env was made with record=True."""
+        return events_of(self.world.log[c, : int(self.world.head[c]["log"])])
+
+    def totals(self, c: int = 0) -> dict[str, float]:
+        """The running totals of the present episode."""
+        return {name: self.world.totals[c][name].item() for name in TOTAL_NAMES}
+
+
+def made_codec(
+    codec: str, cluster: Cluster, window: int | None, place: str, seed: int
+) -> QueueCodec | GridCodec:
+    if codec == "queue":
+        return QueueCodec(128 if window is None else window, place, seed)
+    if codec == "grid":
+        nodes, resources = len(cluster), len(cluster.resources)
+        return GridCodec(nodes, resources, 8 if window is None else window, place, seed)
+    raise UnknownName(f"codec {codec!r} is unknown; envs know queue and grid")
+
+
+def first_row(options: Mapping[str, Any] | None, windows: int) -> Array | None:
+    """The rows asked for in `options={"start": ..}`, checked."""
+    if not options or "start" not in options:
+        return None
+    rows = np.asarray(options["start"], np.int64)
+    if (rows < 0).any() or (rows >= windows).any():
+        raise TraceError(
+            f"start={options['start']}; an episode starts at a row in 0..{windows - 1}"
+        )
+    return rows
