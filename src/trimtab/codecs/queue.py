@@ -187,9 +187,8 @@ def place_now(w, c, job, place, seed):
     instances.
     """
     left = w.state[c, job].left
-    if (
-        left == 1 and w.nodes.shape[1] == 1
-    ):  # no choice: what books the entry checks whether it fits
+    if left == 1 and w.nodes.shape[1] == 1 and w.jobs[c, job].gpus == 0:
+        # no choice: what books the entry checks whether it fits
         w.entry[c, 0].node = 0
         w.entry[c, 0].devices = NEVER
         return 1

@@ -29,7 +29,7 @@ from trimtab.rules.order import (
 )
 from trimtab.rules.place import eligible, place_job, rate_on
 from trimtab.rules.reserve import reserve
-from trimtab.rules.sort import sort_turn
+from trimtab.rules.sort import heap_up, pop, sort_turn
 from trimtab.rules.world import compiled, inner
 
 EASY = BACKFILLS["easy"]
@@ -90,7 +90,9 @@ def plan_arrivals(backfill, place, seed, w, c, now_s, rank):
     choose from.
     """
     head = w.head[c]
-    if head.calm == 0 or (backfill == EASY and now_s + GRACE_S > head.shadow_s):
+    if head.calm == 0:
+        return False
+    if backfill == EASY and head.known == 1 and now_s + GRACE_S > head.shadow_s:
         return False
     for i in range(head.fresh):
         if rank[c, w.fresh[c, i]] < head.blocked:
@@ -102,9 +104,7 @@ def plan_arrivals(backfill, place, seed, w, c, now_s, rank):
         for i in range(head.fresh):
             job = w.fresh[c, i]
             if w.refused[c, w.jobs[c, job].like] != head.pass_no:
-                head.room = fill_one(
-                    place, seed, w, c, now_s, job, blocked, head.need, head.room, head.shadow_s
-                )
+                fill_one(place, seed, w, c, now_s, job, blocked)
         undo(w, c)
     if head.starts > 0 and head.nodes > 1:
         return False  # who comes behind may now choose other nodes, and so fit
@@ -329,17 +329,16 @@ def fill(order, place, seed, w, c, now_s, line, words, heads, head):
     for i in range(w.head[c].starts):
         if w.entry[c, i].job == blocked:
             left -= 1
-    need = left if w.jobs[c, blocked].gang == 1 else 1
-    shadow_s, room = shadow(place, w, c, now_s, blocked, need)
+    w.head[c].need = left if w.jobs[c, blocked].gang == 1 else 1
+    w.head[c].known = 0
     # by DRF jobs have started past the head and some before it have not
     rank = bits.next_from(words, heads, c, 0 if order == DRF else head + 1)
     while rank >= 0:
         job = line[c, rank]
         passed = rank == head or (order == DRF and planned(w, c, job))
         if not passed and w.refused[c, w.jobs[c, job].like] != w.head[c].pass_no:
-            room = fill_one(place, seed, w, c, now_s, job, blocked, need, room, shadow_s)
+            fill_one(place, seed, w, c, now_s, job, blocked)
         rank = bits.next_from(words, heads, c, rank + 1)
-    w.head[c].shadow_s, w.head[c].room, w.head[c].need = shadow_s, room, need
 
 
 @inner
@@ -351,33 +350,43 @@ def planned(w, c, job):
 
 
 @inner
-def fill_one(place, seed, w, c, now_s, job, blocked, need, room, shadow_s):
-    """Start what of the job harms the head in no way; returns the head's room at the shadow
-    time.
-    """
-    gang = w.jobs[c, job].gang == 1
+def fill_one(place, seed, w, c, now_s, job, blocked):
+    """Start what of the job harms the head in no way."""
+    head = w.head[c]
     left = w.state[c, job].left
-    step = left if gang else 1
+    step = left if w.jobs[c, job].gang == 1 else 1
     while left > 0:
-        at = w.head[c].starts
+        at = head.starts
         if hopeless(w, c, job) or place_job(place, w, c, job, 0, step, False, seed, at) == 0:
-            w.refused[c, w.jobs[c, job].like] = w.head[c].pass_no
-            return room
+            w.refused[c, w.jobs[c, job].like] = head.pass_no
+            return
+        if head.known == 0:
+            # as it is without this job, which is the first that fits behind the head
+            rebook(w, c, job, at, step, -1)
+            head.shadow_s, head.room = shadow(place, w, c, now_s, blocked, head.need)
+            head.known = 1
+            rebook(w, c, job, at, step, 1)
         run_s = w.conf[0].startup_s + request_left(w, c, job) / rate_on(w, c, job, 0, at, step)
-        if now_s + run_s > shadow_s:
-            after = room
+        if now_s + run_s > head.shadow_s:
+            after = head.room
             for i in range(at, at + step):
-                after += occupy(place, w, c, job, blocked, need, i, 1)
-            if after < need:
+                after += occupy(place, w, c, job, blocked, head.need, i, 1)
+            if after < head.need:
                 for i in range(at, at + step):
-                    occupy(place, w, c, job, blocked, need, i, -1)
-                    node, mask = w.entry[c, i].node, w.entry[c, i].devices
-                    take(w, c, node, job, 0, -1, mask, w.free, w.gpu_free, w.gpu_mem)
-                return room
-            room = after
-        w.head[c].starts += step
+                    occupy(place, w, c, job, blocked, head.need, i, -1)
+                rebook(w, c, job, at, step, -1)
+                return
+            head.room = after
+        head.starts += step
         left -= step
-    return room
+
+
+@inner
+def rebook(w, c, job, at, count, sign):
+    """Book entries at .. at + count once more (sign 1), or give them back (sign -1)."""
+    for i in range(at, at + count):
+        node, mask = w.entry[c, i].node, w.entry[c, i].devices
+        take(w, c, node, job, 0, sign, mask, w.free, w.gpu_free, w.gpu_mem)
 
 
 @inner
@@ -416,13 +425,14 @@ def shadow(place, w, c, now_s, blocked, need):
     most = w.runs.shape[1] + w.head[c].starts
     ends, which, turn = np.empty(most), np.empty(most, np.int64), np.empty(most, np.int64)
     count = expected_ends(w, c, now_s, ends, which)
-    sort_turn(ends, turn, count)
-    i = 0
-    while i < count:
-        time_s = ends[turn[i]]
-        while i < count and ends[turn[i]] == time_s:
-            room += end_at_shadow(place, w, c, which[turn[i]], blocked, need)
-            i += 1
+    for i in range(count):
+        ends[i] = -ends[i]  # the earliest first, and no more of them in order than are needed
+    heap_up(ends, turn, count)
+    while count > 0:
+        time_s = -ends[turn[0]]
+        while count > 0 and -ends[turn[0]] == time_s:
+            room += end_at_shadow(place, w, c, which[pop(ends, turn, count)], blocked, need)
+            count -= 1
         if room >= need:
             return time_s, room
     return np.inf, room

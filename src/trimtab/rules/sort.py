@@ -28,10 +28,25 @@ def sift(keys, turn, i, size):
 @compiled
 def sort_turn(keys, turn, size):
     """Write to `turn` the numbers 0 .. size - 1 in ascending order of their keys (heap sort)."""
+    heap_up(keys, turn, size)
+    for end in range(size - 1, 0, -1):
+        pop(keys, turn, end + 1)
+
+
+@inner
+def heap_up(keys, turn, size):
+    """Arrange the numbers 0 .. size - 1 so that the one with the largest key is first."""
     for i in range(size):
         turn[i] = i
     for i in range(size // 2 - 1, -1, -1):
         sift(keys, turn, i, size)
-    for end in range(size - 1, 0, -1):
-        turn[0], turn[end] = turn[end], turn[0]
-        sift(keys, turn, 0, end)
+
+
+@inner
+def pop(keys, turn, size):
+    """Take the first of `size` out, to the place behind the rest, which is arranged again."""
+    top = turn[0]
+    turn[0] = turn[size - 1]
+    turn[size - 1] = top
+    sift(keys, turn, 0, size - 1)
+    return top

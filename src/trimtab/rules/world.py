@@ -73,6 +73,7 @@ HEAD = np.dtype(
         # what the last pass left behind: while only jobs arrive, it need not be found again
         ("calm", "i8"),  # 1 = nothing but arrivals since
         ("blocked", "i8"),  # rank of the job at the head that did not fit
+        ("known", "i8"),  # 1 = the next three have been found: only once a job fits behind the head
         ("shadow_s", "f8"),
         ("room", "i8"),
         ("need", "i8"),
