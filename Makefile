@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml requirements.lock
 	@touch $@
 
 demo: install  ## compare six policies and write report.html
-	@$(BIN)/trimtab compare fcfs sjf fcfs+easy sjf+easy+fastest wfp3+easy las+easy+best --report report.html
+	@$(BIN)/trimtab compare --jobs 6000 --seeds 3 --report report.html
 
 test: install  ## check style and types, then run every test
 	@echo "ruff" && $(BIN)/ruff check -q && $(BIN)/ruff format --check

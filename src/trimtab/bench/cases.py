@@ -24,7 +24,7 @@ from trimtab.policies.rule import RulePolicy
 from trimtab.rules.names import parse
 from trimtab.sim import packing, pool
 from trimtab.sim.backend import SimBackend
-from trimtab.sim.whole import order_keys, simulate
+from trimtab.sim.whole import order_keys, queue_rank, simulate
 from trimtab.traces import openb
 from trimtab.traces.presets import mixed_gpu_profile
 from trimtab.traces.scene import open_scene
@@ -89,8 +89,7 @@ def log(setup: Setup) -> tuple[Workload, Cluster]:
 def pooled(work: Workload, machine: Cluster, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Start and end of every job by the pool kernel; the queue order is part of the work."""
     rule = parse(name)
-    rank = np.empty(len(work), np.int64)
-    rank[np.argsort(order_keys(work, rule.order), kind="stable")] = np.arange(len(work))
+    rank = queue_rank(order_keys(work, rule.order))
     none = np.zeros(len(work) + 1, np.int64)
     ptr = none if work.after_ptr is None else work.after_ptr
     idx = none[:0] if work.after_idx is None else work.after_idx
@@ -127,15 +126,26 @@ def long_queue_easy(setup: Setup) -> Measured:
     return Measured(len(work) / took_s, "jobs/s")
 
 
-def hetero_s(jobs: int, repeats: int, **made: Any) -> float:
+def hetero_s(jobs: int, repeats: int, rule: str = HETERO_RULE, **made: Any) -> float:
     """Seconds a job of the mixed-gpu preset in the general engine; `made`: see inputs.mixed."""
     work, machine = inputs.mixed(jobs, **made)
     profile = mixed_gpu_profile()
-    return best_s(lambda: simulate(work, machine, HETERO_RULE, profile=profile), repeats) / jobs
+    return best_s(lambda: simulate(work, machine, rule, profile=profile), repeats) / jobs
 
 
-def hetero_rules(setup: Setup) -> Measured:
-    return Measured(1 / hetero_s(3_000, setup.of(5, 2)), "jobs/s")
+def hetero_rules(setup: Setup, rule: str) -> Measured:
+    return Measured(1 / hetero_s(3_000, setup.of(5, 2), rule), "jobs/s")
+
+
+def growth_pool(setup: Setup) -> Measured:
+    """Cost of a job at 100 times the jobs where the queue grows with them: EASY at load 1.2."""
+    few = setup.of(4_500, 1_000)
+
+    def cost_s(jobs: int, repeats: int) -> float:
+        work, machine = inputs.sdsc_like(jobs, load=1.2)
+        return best_s(lambda: pooled(work, machine, "fcfs+easy"), repeats) / jobs
+
+    return Measured(cost_s(100 * few, 2) / cost_s(few, 10), "x")
 
 
 def growth_jobs(setup: Setup, load: float) -> Measured:
@@ -223,13 +233,13 @@ def env_step(setup: Setup, made: dict[str, Any], peer: bool = False) -> Measured
 
 
 def env_batched(setup: Setup, threads: int) -> Measured:
-    """The same in a batch of 256 clusters on so many threads, choice of the actions included."""
+    """The same in a batch of 64 clusters on so many threads, choice of the actions included."""
     import numba
 
     from trimtab.envs.batched import BatchedEnv
 
-    env = BatchedEnv(256, jobs=256, window=128, **log_made(setup))
-    calls = setup.of(500, 100)
+    env = BatchedEnv(64, jobs=256, window=128, **log_made(setup))
+    calls = setup.of(2_000, 400)
 
     def play() -> None:
         _, told = env.reset(seed=0)
@@ -239,7 +249,7 @@ def env_batched(setup: Setup, threads: int) -> Measured:
     before = numba.get_num_threads()
     numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
     try:
-        return Measured(256 * calls / best_s(play, 3), "steps/s")
+        return Measured(64 * calls / best_s(play, 3), "steps/s")
     finally:
         numba.set_num_threads(before)
 
@@ -295,9 +305,11 @@ BY_NAME: dict[str, Callable[[Setup], Measured]] = {
     "swf-sjf-easy": lambda setup: swf(setup, "sjf+easy"),
     "swf-wfp3-easy": swf_wfp3_easy,
     "long-queue-easy": long_queue_easy,
-    "hetero-rules": hetero_rules,
-    "growth-jobs-100x": lambda setup: growth_jobs(setup, 0.5),
-    "growth-jobs-queued": lambda setup: growth_jobs(setup, 0.8),
+    "hetero-rules": lambda setup: hetero_rules(setup, "sjf+fastest"),
+    "hetero-easy": lambda setup: hetero_rules(setup, HETERO_RULE),
+    "growth-jobs-100x": growth_pool,
+    "growth-hetero-100x": lambda setup: growth_jobs(setup, 0.5),
+    "growth-hetero-queued": lambda setup: growth_jobs(setup, 0.8),
     "growth-nodes-10x": growth_nodes,
     "openb-fgd": openb_fgd,
     "dag": dag,

@@ -128,10 +128,8 @@ def simulate_pool(workload: Workload, cluster: Cluster, rule: Rule) -> Whole:
     if width.max() > capacity:
         check_hostable(workload, cluster)
         raise TraceError(f"{workload.source}: a job asks for {width.max()} of {capacity} units")
-    key = order_keys(workload, rule.order)
-    rank = np.empty(len(key), np.int64)
-    rank[np.argsort(key, kind="stable")] = np.arange(len(key))
-    none = np.zeros(len(key) + 1, np.int64)
+    rank = queue_rank(order_keys(workload, rule.order))
+    none = np.zeros(len(rank) + 1, np.int64)
     start_s, end_s = pool.run_pool(
         jobs["submit_s"],
         workload.truth["work_s"],
@@ -161,6 +159,20 @@ def ended_state(workload: Workload, start_s: Array, end_s: Array) -> Array:
     state["attained_s"] = workload.truth["work_s"] * workload.jobs["instances"]
     state["run"] = -1
     return state
+
+
+def queue_rank(key: Array) -> Array:
+    """The place of each row in ascending order of its key, ties by row."""
+    rows = len(key)
+    turn: Array
+    whole = np.abs(key).max(initial=0.0) < 2.0**62 / max(rows, 1) and (key == np.floor(key)).all()
+    if whole:  # key and row in one number sort several times faster than keys alone, stably
+        turn = np.argsort(key.astype(np.int64) * rows + np.arange(rows))
+    else:
+        turn = np.argsort(key, kind="stable")
+    rank = np.empty(rows, np.int64)
+    rank[turn] = np.arange(rows)
+    return rank
 
 
 def order_keys(workload: Workload, order: int) -> Array:
