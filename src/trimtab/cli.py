@@ -164,6 +164,10 @@ def compare(
     name = Path(trace).name if Path(trace).exists() else trace
     if json_file:
         write_json(json_file, [as_json(result, name) for result in results])
+    if results:
+        told = dropped_rows(results[0].workload.meta)
+        if told:
+            err.print(f"{name}{told}", highlight=False, soft_wrap=True)
     if results and json_file != "-":
         show_results(results)
     if results and report is not None and results[0].semantics != "packing":
@@ -175,7 +179,7 @@ def compare(
             title=f"{len(set(question.policies))} policies on {name}",
             command=command_line(),
         )
-        err.print(f"report: {report}", highlight=False)
+        err.print(f"report: {report}", highlight=False, soft_wrap=True)
     if interrupted:
         err.print(
             f"stopped after {len(results)} of {len(question.policies) * seeds} runs; "
@@ -390,9 +394,12 @@ def trace_convert(
     work = read(trace, lenient=lenient)
     work = work.window(start, jobs) if start or jobs is not None else work
     save(work, to)
-    dropped = {why: n for why, n in work.meta.get("dropped", {}).items() if n}
-    note = "".join(f"; dropped {n:,}: {why}" for why, n in dropped.items())
-    err.print(f"{to}: {len(work):,} jobs{note}", highlight=False, soft_wrap=True)
+    err.print(f"{to}: {len(work):,} jobs{dropped_rows(work.meta)}", highlight=False, soft_wrap=True)
+
+
+def dropped_rows(meta: dict[str, Any]) -> str:
+    """How many rows a reader dropped and why, or nothing."""
+    return "".join(f"; dropped {n:,}: {why}" for why, n in meta.get("dropped", {}).items() if n)
 
 
 @trace_app.command(
@@ -429,7 +436,7 @@ def trace_generate(
     else:
         work = synthetic.like(read(name), rng=np.random.default_rng(seed), **params)
     save(work, to)
-    err.print(f"{to}: {len(work):,} jobs", highlight=False)
+    err.print(f"{to}: {len(work):,} jobs", highlight=False, soft_wrap=True)
 
 
 def parsed(text: str) -> tuple[str, Any]:

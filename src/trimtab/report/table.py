@@ -28,7 +28,7 @@ COLUMNS = {  # metric: title, short title, dimension, better
     "jct_mean_s": ("mean JCT", "mean JCT", "time", min),
     "wait_mean_s": ("mean wait", "mean wait", "time", min),
     "wait_p95_s": ("p95 wait", "p95 wait", "time", min),
-    "bsld_mean": ("mean bounded slow-down", "slow-down", "", min),
+    "bsld_mean": ("mean bounded slow-down", "slow down", "", min),
     "utilization": ("utilisation", "util.", "share", max),
     "energy_j": ("energy", "energy", "energy", min),
     "preemptions": ("preemptions", "preempt.", "count", min),

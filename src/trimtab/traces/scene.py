@@ -37,6 +37,10 @@ def open_scene(
 
     `start` and `jobs` cut rows out of a file; for a generator `jobs` is how many it makes.
     """
+    if start < 0 or (jobs is not None and jobs < 1):
+        raise TraceError(
+            f"{trace}: --start {start} --jobs {jobs} selects nothing; give 0 or more, 1 or more"
+        )
     if trace in synthetic.BY_NAME:
         params = {} if jobs is None else {"jobs": jobs}
         work = synthetic.generate(trace, seed=seed, **params)

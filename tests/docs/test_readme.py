@@ -1,0 +1,45 @@
+"""What the README and the guide show can be typed as it stands."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(language: str) -> list[str]:
+    pattern = rf"```{language}\n(.*?)```"
+    return [block for page in PAGES for block in re.findall(pattern, page.read_text(), re.DOTALL)]
+
+
+@pytest.mark.parametrize("code", blocks("python"), ids=lambda code: code.split("\n")[0][:40])
+def test_a_python_example_runs(code):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+def commands() -> list[str]:
+    """Every trimtab command line in a code block of the README."""
+    lines = "\n".join(blocks("")).splitlines()
+    return [line.split("#")[0].strip() for line in lines if line.startswith("trimtab ")]
+
+
+@pytest.mark.parametrize("line", commands())
+def test_the_options_of_a_command_in_the_readme_exist(line):
+    words = [word for word in shlex.split(line)[1:] if not word.startswith("-") or word == "-"]
+    name = words[:2] if words[0] == "trace" else words[:1]
+    done = subprocess.run(
+        [sys.executable, "-m", "trimtab", *name, "--help"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={"COLUMNS": "200"},
+    )
+    assert done.returncode == 0
+    options = re.findall(r"--[a-z-]+", line)
+    assert all(option in done.stdout for option in options), (options, done.stdout)

@@ -1,0 +1,125 @@
+"""The command line: what it prints, writes and refuses, and that a mistake is one line."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "trimtab"]
+LOG = """; MaxNodes: 8
+1 0 -1 10 2 -1 -1 2 20 -1 1 1 1 1 1 -1 -1 -1
+2 5 -1 20 8 -1 -1 8 40 -1 1 1 1 1 1 -1 -1 -1
+3 6 -1 3 4 -1 -1 4 4 -1 1 1 1 1 1 -1 -1 -1
+"""
+
+
+def trimtab(*words, **more):
+    return subprocess.run(
+        [*COMMAND, *map(str, words)], capture_output=True, text=True, timeout=300, **more
+    )
+
+
+@pytest.fixture
+def log(tmp_path) -> Path:
+    path = tmp_path / "small.swf"
+    path.write_text(LOG)
+    return path
+
+
+def test_compare_prints_the_metrics_of_each_policy_as_json(log):
+    done = trimtab("compare", "fcfs", "fcfs+easy", "--trace", log, "--json", "-")
+    rows = json.loads(done.stdout)
+    assert [(row["policy"], row["trace"], row["seed"]) for row in rows] == [
+        ("fcfs", "small.swf", 0),
+        ("fcfs+easy", "small.swf", 0),
+    ]
+    # fcfs: 2 waits for all 8 nodes until 10, 3 waits behind it until 30: waits 0, 5, 24
+    # easy: 3 ends at 9 or 10, before the shadow time 20 that the request of 1 gives: waits 0, 5, 0
+    assert [row["metrics"]["wait_mean_s"] for row in rows] == pytest.approx([29 / 3, 5 / 3])
+
+
+def test_compare_writes_a_self_contained_report(log, tmp_path):
+    page = tmp_path / "report.html"
+    done = trimtab("compare", "fcfs", "sjf+easy", "--trace", log, "--report", page)
+    assert done.returncode == 0, done.stderr
+    assert "sjf+easy" in page.read_text()
+    assert "<svg" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["compare", "fcsf"], "did you mean 'fcfs'?"),
+        (["compare", "sjf+esy"], "did you mean 'easy'?"),
+        (["compare", "fcfs", "--trace", "nope.swf"], "nope.swf: no such file"),
+        (["compare", "fcfs", "--jobs", "-3"], "--jobs -3 selects nothing"),
+        (["compare", "fcfs", "--seeds", "0"], "--seeds 0"),
+        (["compare", "fcfs", "--semantics", "foo"], "semantics 'foo' is unknown"),
+        (["compare", "fcfs", "--estimate", "maybe"], "use requested or actual"),
+        (["compare", "fgd"], "give --cluster NODES.csv"),
+        (["compare", "wfp3-published"], "did you mean 'wfp3'?"),
+        (["compare", "--frobnicate"], "No such option"),
+        (["trace", "generate", "mixed-gpu", "--out", "x.parquet", "--set", "load"], "NAME=VALUE"),
+        (["trace", "generate", "nope", "--out", "x.parquet"], "generator 'nope' is unknown"),
+        (["bench", "--only", "nothing"], "'nothing' is unknown"),
+    ],
+)
+def test_a_mistake_is_one_line_without_a_traceback(words, text):
+    done = trimtab(*words)
+    assert done.returncode == 2
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_bad_line_is_named_and_lenient_reading_counts_it(log):
+    log.write_text(LOG.replace("20 8 -1 -1", "abc 8 -1 -1"))
+    strict = trimtab("compare", "fcfs", "--trace", log, "--json", "-")
+    assert strict.returncode == 2
+    assert f"{log}:3: run time (field 4) = 'abc'" in strict.stderr
+    lenient = trimtab("compare", "fcfs", "--trace", log, "--lenient", "--json", "-")
+    assert json.loads(lenient.stdout)[0]["metrics"]["finished"] == 2
+    assert "dropped 1" in lenient.stderr
+
+
+def test_a_trace_is_converted_described_and_generated(log, tmp_path):
+    made = tmp_path / "small.parquet"
+    assert "3 jobs" in trimtab("trace", "convert", log, made).stderr
+    told = json.loads(trimtab("trace", "describe", made, "--json", "-").stdout)
+    assert told["jobs"] == 3
+    like = tmp_path / "like.parquet"
+    assert "50 jobs" in trimtab("trace", "generate", log, "--out", like, "--jobs", 50).stderr
+    again = tmp_path / "again.parquet"
+    trimtab("trace", "generate", log, "--out", again, "--jobs", 50)
+    one = json.loads(trimtab("trace", "describe", like, "--json", "-").stdout)
+    two = json.loads(trimtab("trace", "describe", again, "--json", "-").stdout)
+    assert one == two
+
+
+def test_policies_lists_every_part_of_a_rule():
+    groups = json.loads(trimtab("policies", "--json", "-").stdout)
+    assert {"srtf", "drf"} <= set(groups["order"])
+    assert set(groups["backfill"]) == {"none", "easy", "conservative"}
+    assert {"cosine", "frag"} <= set(groups["place"])
+
+
+def test_help_has_examples():
+    assert "--semantics rlscheduler" in trimtab("compare", "--help", env={"COLUMNS": "200"}).stdout
+
+
+def test_ctrl_c_ends_a_comparison_with_what_is_finished_saved(tmp_path):
+    saved = tmp_path / "part.json"
+    words = ["compare", "fcfs", "--trace", "queue", "--jobs", "2000", "--seeds", "100000"]
+    process = subprocess.Popen(
+        [*COMMAND, *words, "--json", str(saved)], stderr=subprocess.PIPE, text=True
+    )
+    time.sleep(8)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "stopped after" in told
+    assert isinstance(json.loads(saved.read_text()), list)
