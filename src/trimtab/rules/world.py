@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import config, njit, types
+from numba import njit, types
 from numba.core import cgutils
 from numba.core.datamodel import models
 from numba.core.typing.templates import AttributeTemplate
@@ -315,8 +315,6 @@ def compiled(function: Any = None, **options: Any) -> Any:
     """
     if function is None:
         return lambda f: compiled(f, **options)
-    if config.DISABLE_JIT:  # NUMBA_DISABLE_JIT=1 runs everything as plain Python, for a debugger
-        return function
     made = njit(cache=True, error_model="numpy", nogil=True, **options)(function)
     # numba looks at the function's own file only
     made._cache._cache_file._source_stamp = stamp(Path(function.__code__.co_filename).parent.name)
