@@ -36,7 +36,8 @@ from trimtab.rules.place import mixed
 from trimtab.rules.world import World, compiled, inner, world_at
 from trimtab.sim import kernel
 from trimtab.sim.backend import events_of
-from trimtab.sim.kernel import OK, advance, start
+from trimtab.sim.choice import OK, start
+from trimtab.sim.kernel import advance
 from trimtab.sim.world import Models, check_hostable, expected_mix, fitted, make_world
 from trimtab.traces.presets import preset
 from trimtab.traces.synthetic import generate

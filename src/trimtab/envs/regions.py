@@ -17,7 +17,9 @@ from trimtab.envs.engine import Clusters, first_row, line_window, load_window, w
 from trimtab.errors import TraceError
 from trimtab.rules.world import compiled, inner
 from trimtab.sim import kernel
-from trimtab.sim.kernel import OK, QUEUED, advance, start
+from trimtab.sim.choice import OK, start
+from trimtab.sim.kernel import advance
+from trimtab.sim.log import QUEUED
 from trimtab.sim.world import Models, check_hostable
 from trimtab.traces.presets import preset
 from trimtab.traces.synthetic import generate

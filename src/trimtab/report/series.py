@@ -14,7 +14,7 @@ import numpy as np
 
 from trimtab.core import Array, Profile, Status, What
 from trimtab.metrics import Result, bounded_slowdown
-from trimtab.sim.kernel import MOVED, PREEMPTED, RESIZED
+from trimtab.sim.log import MOVED, PREEMPTED, RESIZED
 
 PIECES = np.dtype(
     [

@@ -26,8 +26,10 @@ from trimtab.core import (
     uniform_profile,
 )
 from trimtab.rules.world import compiled
-from trimtab.sim import kernel
+from trimtab.sim import choice, kernel
+from trimtab.sim.log import MOVED, REASONS, RESIZED
 from trimtab.sim.loop import log_needs, queue_of
+from trimtab.sim.meter import settle_node
 from trimtab.sim.world import Models, check_hostable, fitted, grown, make_world
 
 
@@ -123,15 +125,15 @@ class SimBackend:
                         decision.job, f"gpu devices: {decision.devices} is not {want}"
                     )
                 world.entry[0, : len(nodes)]["devices"] = masks
-            why = kernel.start(world, 0, decision.job, shape, 0, len(nodes))
+            why = choice.start(world, 0, decision.job, shape, 0, len(nodes))
             return self._answer(why, decision, What.PLACED, tuple(nodes), shape)
         if isinstance(decision, Stop):
-            return self._answer(kernel.stop(world, 0, decision.job), decision, What.STOPPED)
+            return self._answer(choice.stop(world, 0, decision.job), decision, What.STOPPED)
         if isinstance(decision, Reject):
-            return self._answer(kernel.reject(world, 0, decision.job), decision, What.REJECTED)
+            return self._answer(choice.reject(world, 0, decision.job), decision, What.REJECTED)
         job, shape = decision.job, self._shape_of(decision)
-        reason = kernel.MOVED if isinstance(decision, Move) else kernel.RESIZED
-        why = kernel.relocate(world, 0, job, shape, 0, len(nodes), reason)
+        reason = MOVED if isinstance(decision, Move) else RESIZED
+        why = choice.relocate(world, 0, job, shape, 0, len(nodes), reason)
         return self._answer(why, decision, What.PLACED, tuple(nodes), shape)
 
     def close(self) -> None:
@@ -211,7 +213,7 @@ class SimBackend:
         self, why: int, decision: Decision, what: What, nodes: tuple[int, ...] = (), shape: int = 0
     ) -> Event:
         job = int(getattr(decision, "job", -1))
-        if why == kernel.OK:
+        if why == choice.OK:
             return self._event(what, job, nodes, shape)
         return self._event(
             What.REFUSED, job, nodes, shape, refusal(why, self.world.head[0], job, self.cluster)
@@ -246,7 +248,7 @@ def recent_load(w, c, out):  # type: ignore[no-untyped-def]
     """Mean load of the last windows of every node, oldest first, settled to now."""
     ring = w.recent.shape[2]
     for node in range(w.nodes.shape[1]):
-        kernel.settle_node(w, c, node)
+        settle_node(w, c, node)
     last = int(np.floor(w.head[c].now_s / w.conf[0].window_s))
     for node in range(w.nodes.shape[1]):
         for k in range(ring):
@@ -273,24 +275,24 @@ def events_of(log: Array) -> list[Event]:
         while begun and i < len(table) and same_start(table[i - 1], table[i]):
             nodes += (table[i][3],) * table[i][4]
             i += 1
-        events.append(Event(time_s, What(what), job, nodes, shape, kernel.REASONS[reason]))
+        events.append(Event(time_s, What(what), job, nodes, shape, REASONS[reason]))
     return events
 
 
 def refusal(why: int, head: Array, job: int, cluster: Cluster) -> str:
     """Why a decision was refused, in words: `gpu: wants 4, free 2`."""
     node, wants, free = int(head["why_node"]), float(head["why_wants"]), float(head["why_free"])
-    if why == kernel.LACKS:
+    if why == choice.LACKS:
         return f"{cluster.resources[int(head['why_resource'])]}: wants {wants:g}, free {free:g}"
     return {
-        kernel.NO_JOB: f"job: there is no row {job}",
-        kernel.NOT_QUEUED: "job: not waiting",
-        kernel.NO_NODE: f"node: there is no node {node}",
-        kernel.DOWN: f"node: {node} is down",
-        kernel.KIND: f"node: {node} is of a kind or for a shape the job does not allow",
-        kernel.SHAPE: f"shape: {wants:g} is not allowed",
-        kernel.COUNT: f"instances: {wants:g} given, {free:g} to start",
-        kernel.DEVICES: f"gpu devices: wants {wants:g}, {free:g} fit",
-        kernel.NOT_RUNNING: "job: not running",
-        kernel.NOT_ONE: "job: runs in several places",
+        choice.NO_JOB: f"job: there is no row {job}",
+        choice.NOT_QUEUED: "job: not waiting",
+        choice.NO_NODE: f"node: there is no node {node}",
+        choice.DOWN: f"node: {node} is down",
+        choice.KIND: f"node: {node} is of a kind or for a shape the job does not allow",
+        choice.SHAPE: f"shape: {wants:g} is not allowed",
+        choice.COUNT: f"instances: {wants:g} given, {free:g} to start",
+        choice.DEVICES: f"gpu devices: wants {wants:g}, {free:g} fit",
+        choice.NOT_RUNNING: "job: not running",
+        choice.NOT_ONE: "job: runs in several places",
     }[why]

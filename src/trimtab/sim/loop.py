@@ -7,7 +7,8 @@ from trimtab.rules.order import FIRST_DYNAMIC, static_key
 from trimtab.rules.plan import line_up, plan, plan_arrivals, plan_conservative
 from trimtab.rules.sort import sort_turn
 from trimtab.rules.world import compiled, inner
-from trimtab.sim.kernel import advance, start, stop
+from trimtab.sim.choice import start, stop
+from trimtab.sim.kernel import advance
 
 DONE, GROW, MORE = 0, 1, 2
 

@@ -10,7 +10,7 @@ from tests.unit.report.made import logged, pool
 from trimtab.core import What, cluster, workload
 from trimtab.report import gantt, plots, series
 from trimtab.report.table import summary
-from trimtab.sim.kernel import NODE_DOWN
+from trimtab.sim.log import NODE_DOWN
 
 
 def drawings(name="fcfs"):

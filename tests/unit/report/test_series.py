@@ -5,7 +5,7 @@ from tests.unit.report.made import logged, pool
 from trimtab.core import What, cluster, workload
 from trimtab.metrics import Result, measure
 from trimtab.report import series
-from trimtab.sim.kernel import MOVED, NODE_DOWN, NODE_FAILED, NODE_UP, PREEMPTED
+from trimtab.sim.log import MOVED, NODE_DOWN, NODE_FAILED, NODE_UP, PREEMPTED
 from trimtab.sim.whole import simulate
 from trimtab.sim.world import Models, outages
 from trimtab.traces.presets import preset

@@ -1,0 +1,237 @@
+"""Decisions carried out, or refused with a reason: start, stop, reject, move and resize."""
+
+import math
+
+import numpy as np
+
+from trimtab.rules.fit import NEVER, ONE, allowed, amount, choose_devices, take
+from trimtab.rules.world import compiled, inner
+from trimtab.sim import heap
+from trimtab.sim.life import dequeue, end_job, enqueue, kill_all
+from trimtab.sim.log import (
+    BLOCKED,
+    E_STARTED,
+    E_STOPPED,
+    PLAIN,
+    PREEMPTED,
+    QUEUED,
+    REJECTED,
+    RUNNING,
+    note,
+)
+from trimtab.sim.meter import hold_share
+from trimtab.sim.runs import (
+    add_piece,
+    begin_run,
+    drop_pieces,
+    give_back,
+    retune,
+    set_speed,
+    settle_run,
+)
+
+# refusals
+OK, NO_JOB, NOT_QUEUED, NO_NODE, DOWN, KIND, SHAPE, COUNT, LACKS, DEVICES, NOT_RUNNING, NOT_ONE = (
+    range(12)
+)
+
+
+@inner
+def refuse(w, c, why, node, resource, wants, free):
+    head = w.head[c]
+    head.why = why
+    head.why_node = node
+    head.why_resource = resource
+    head.why_wants = wants
+    head.why_free = free
+    w.totals[c].refused += 1
+    return why
+
+
+@inner
+def check_node(w, c, job, shape, node, devices):
+    """OK if one instance fits on the node now (on these devices, 0 = any), else why not."""
+    if node < 0 or node >= w.head[c].nodes:
+        return refuse(w, c, NO_NODE, node, -1, 0.0, 0.0)
+    if w.node_state[c, node].up == 0:
+        return refuse(w, c, DOWN, node, -1, 0.0, 0.0)
+    if not allowed(w, c, node, job, shape):
+        return refuse(w, c, KIND, node, -1, 0.0, 0.0)
+    scale = w.scale[shape]
+    for r in range(w.free.shape[2]):
+        wants = amount(w.demand[c, job, r], scale)
+        if w.free[c, node, r] < wants:
+            return refuse(w, c, LACKS, node, r, wants, w.free[c, node, r])
+    gpus = int(w.jobs[c, job].gpus * scale)
+    has = w.nodes[c, node].gpus
+    if has < 64 and devices >> np.uint64(has) != NEVER:
+        return refuse(w, c, DEVICES, node, -1, float(gpus), 0.0)
+    if gpus == 0:
+        return OK if devices == NEVER else refuse(w, c, DEVICES, node, -1, 0.0, 0.0)
+    room = 0
+    named = 0
+    for d in range(w.nodes[c, node].gpus):
+        asked = devices == NEVER or (devices >> np.uint64(d)) & ONE != NEVER
+        if asked:
+            named += 1
+        if (
+            asked
+            and w.gpu_free[c, node, d] >= w.jobs[c, job].gpu_share
+            and w.gpu_mem[c, node, d] >= w.jobs[c, job].gpu_mem_gb
+        ):
+            room += 1
+    if room < gpus or (devices != NEVER and named != gpus):
+        return refuse(w, c, DEVICES, node, -1, float(gpus), float(room))
+    return OK
+
+
+@inner
+def book_entries(w, c, job, shape, at, count):
+    """Check and w entries at .. at + count of the scratch; on a refusal nothing stays booked."""
+    for i in range(at, at + count):
+        node = w.entry[c, i].node
+        why = check_node(w, c, job, shape, node, w.entry[c, i].devices)
+        if why != OK:
+            for j in range(at, i):
+                take(
+                    w, c, w.entry[c, j].node, job, shape, -1, w.entry[c, j].devices,
+                    w.free, w.gpu_free, w.gpu_mem,
+                )  # fmt: skip
+            return why
+        if w.entry[c, i].devices == NEVER:
+            w.entry[c, i].devices = choose_devices(w, c, node, job, shape, w.gpu_free, w.gpu_mem)
+        take(
+            w, c, node, job, shape, 1, w.entry[c, i].devices,
+            w.free, w.gpu_free, w.gpu_mem,
+        )  # fmt: skip
+    return OK
+
+
+@compiled
+def start(w, c, job, shape, at, count):
+    """Start `count` instances on the nodes in entries at .. at + count. OK, or why not."""
+    head = w.head[c]
+    if job < 0 or job >= head.jobs:
+        return refuse(w, c, NO_JOB, -1, -1, 0.0, 0.0)
+    state = w.state[c, job]
+    if state.status != QUEUED:
+        return refuse(w, c, NOT_QUEUED, -1, -1, 0.0, 0.0)
+    if (
+        shape < 0
+        or shape >= w.scale.shape[0]
+        or (w.jobs[c, job].shapes >> np.uint64(shape)) & ONE == NEVER
+    ):
+        return refuse(w, c, SHAPE, -1, -1, float(shape), 0.0)
+    gang = w.jobs[c, job].gang == 1
+    if count < 1 or count > state.left or (gang and count != state.left):
+        return refuse(w, c, COUNT, -1, -1, float(count), float(state.left))
+    why = book_entries(w, c, job, shape, at, count)
+    if why != OK:
+        return why
+    if math.isnan(state.start_s):
+        state.start_s = head.now_s
+    state.left -= count
+    state.active += count
+    if gang:
+        begin_run(w, c, job, shape, at, count)
+    else:
+        i = at
+        while i < at + count:
+            stop = i + 1
+            while (
+                stop < at + count
+                and w.entry[c, stop].node == w.entry[c, i].node
+                and w.entry[c, i].devices == NEVER
+            ):
+                stop += 1
+            begin_run(w, c, job, shape, i, stop - i)
+            i = stop
+    if state.left == 0:
+        dequeue(w, c, job)
+        state.status = RUNNING
+        head.active += 1
+    w.totals[c].started += 1
+    return OK
+
+
+@compiled
+def stop(w, c, job):
+    """Preempt: the job goes back to the queue."""
+    if job < 0 or job >= w.head[c].jobs:
+        return refuse(w, c, NO_JOB, -1, -1, 0.0, 0.0)
+    if w.state[c, job].run < 0:
+        return refuse(w, c, NOT_RUNNING, -1, -1, 0.0, 0.0)
+    kill_all(w, c, job)
+    enqueue(w, c, job)
+    w.state[c, job].stops += 1
+    w.totals[c].stopped += 1
+    note(w, c, E_STOPPED, job, -1, 0, 0, -1, PREEMPTED)
+    return OK
+
+
+@compiled
+def reject(w, c, job):
+    if job < 0 or job >= w.head[c].jobs:
+        return refuse(w, c, NO_JOB, -1, -1, 0.0, 0.0)
+    if w.state[c, job].status != QUEUED or w.state[c, job].run >= 0:
+        return refuse(w, c, NOT_QUEUED, -1, -1, 0.0, 0.0)
+    dequeue(w, c, job)
+    w.state[c, job].status = BLOCKED
+    end_job(w, c, job, REJECTED, PLAIN)
+    return OK
+
+
+@compiled
+def relocate(w, c, job, shape, at, count, reason):
+    """Move a job that is one run to the nodes in entries at .. at + count, or to another shape
+    there.
+    """
+    head = w.head[c]
+    if job < 0 or job >= head.jobs:
+        return refuse(w, c, NO_JOB, -1, -1, 0.0, 0.0)
+    run = w.state[c, job].run
+    if run < 0:
+        return refuse(w, c, NOT_RUNNING, -1, -1, 0.0, 0.0)
+    if w.runs[c, run].sibling >= 0:
+        return refuse(w, c, NOT_ONE, -1, -1, 0.0, 0.0)
+    if (
+        shape < 0
+        or shape >= w.scale.shape[0]
+        or (w.jobs[c, job].shapes >> np.uint64(shape)) & ONE == NEVER
+    ):
+        return refuse(w, c, SHAPE, -1, -1, float(shape), 0.0)
+    if count != w.runs[c, run].instances:
+        return refuse(w, c, COUNT, -1, -1, float(count), float(w.runs[c, run].instances))
+    give_back(w, c, run, 1)
+    why = book_entries(w, c, job, shape, at, count)
+    if why != OK:
+        give_back(w, c, run, -1)
+        return why
+    give_back(w, c, run, -1)  # drop_pieces gives it back for good
+    settle_run(w, c, run)
+    drop_pieces(w, c, run)
+    rec = w.runs[c, run]
+    hold_share(w, c, job, rec.shape, -rec.instances)
+    rec.shape = shape
+    hold_share(w, c, job, shape, rec.instances)
+    rec.resume_s = max(rec.resume_s, head.now_s + w.conf[0].move_s)
+    i = at
+    while i < at + count:
+        node, mask = w.entry[c, i].node, w.entry[c, i].devices
+        end = i + 1
+        while end < at + count and w.entry[c, end].node == node and mask == NEVER:
+            end += 1
+        add_piece(w, c, run, node, end - i, mask)
+        note(w, c, E_STARTED, job, node, end - i, shape, run, reason)
+        i = end
+    asked = max(w.jobs[c, job].request_s - (w.truth[c, job].work_s - rec.left_s), 0.0)
+    if not math.isfinite(asked):
+        asked = w.jobs[c, job].request_s
+    set_speed(w, c, run, rec.resume_s - head.now_s, asked)
+    heap.moved(w.heap, w.runs, c, run, head.heap)
+    if w.conf[0].interference == 1:
+        piece = rec.piece
+        while piece >= 0:
+            retune(w, c, w.pieces[c, piece].node, run)
+            piece = w.pieces[c, piece].next
+    return OK

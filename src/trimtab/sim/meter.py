@@ -1,0 +1,115 @@
+"""Load, power and energy of nodes and of the cluster, integrated exactly between changes."""
+
+import math
+
+from trimtab.rules.fit import amount
+from trimtab.rules.world import inner
+
+
+@inner
+def tick(w, c, time_s):
+    """Move the clock and integrate the running totals; everything is constant in between."""
+    head = w.head[c]
+    dt = time_s - head.now_s
+    if dt > 0.0:
+        total = w.totals[c]
+        total.time_s += dt
+        total.waiting_s += head.waiting * dt
+        total.system_s += (head.waiting + head.active) * dt
+        total.busy_s += head.load_sum * dt
+        total.energy_j += head.power_w * dt
+        if head.waiting > 0:
+            total.idle_s += head.idle * dt
+            total.contended_s += dt
+            total.held_s += head.held * dt
+        nodes = head.nodes
+        if nodes > 1:
+            mean = head.load_sum / nodes
+            total.imbalance_s += math.sqrt(max(head.load_square / nodes - mean * mean, 0.0)) * dt
+    head.now_s = time_s
+
+
+@inner
+def settle_node(w, c, node):
+    """Bring a node's integrals of load and energy up to now, window by window."""
+    state = w.node_state[c, node]
+    now_s = w.head[c].now_s
+    dt = now_s - state.since_s
+    if dt <= 0.0:
+        return
+    state.energy_j += state.power_w * dt
+    state.load_s += state.load * dt
+    width, ring = w.conf[0].window_s, w.recent.shape[2]
+    index = math.floor(state.since_s / width)
+    last = math.floor(now_s / width)
+    if last > index:
+        end_s = (index + 1) * width
+        w.recent[c, node, index % ring] = (
+            state.window_s + state.load * (end_s - state.since_s)
+        ) / width
+        for k in range(max(index + 1, last - ring), last):
+            w.recent[c, node, k % ring] = state.load
+        state.window_s = state.load * (now_s - last * width)
+    else:
+        state.window_s += state.load * dt
+    state.since_s = now_s
+
+
+@inner
+def use_of(w, c, job):
+    """Used / demanded of a running job now: services follow their pattern."""
+    truth = w.truth[c, job]
+    if truth.pattern < 0:
+        return truth.use
+    # the step that ends at the next change, so that what ends as the step does is counted as it was
+    step = int(w.head[c].pattern_s / w.conf[0].pattern_step_s + 0.5) - 1
+    return truth.use * w.patterns[truth.pattern, step % w.patterns.shape[1]]
+
+
+@inner
+def change_load(w, c, node, used, draw):
+    """Add to what is used of the node's driving resource; updates load, power and the cluster's
+    sums.
+    """
+    settle_node(w, c, node)
+    state, head = w.node_state[c, node], w.head[c]
+    head.load_sum -= state.load
+    head.load_square -= state.load * state.load
+    head.power_w -= state.power_w
+    state.used += used
+    state.draw += draw
+    if state.pieces == 0:
+        state.used = state.draw = 0.0  # no residue of rounding on an empty node
+    cap = w.capacity[c, node, w.nodes[c, node].driver]
+    state.load = state.used / cap if cap > 0.0 else 0.0
+    state.power_w = 0.0
+    if w.conf[0].power == 1 and state.up == 1:
+        rec = w.nodes[c, node]
+        state.power_w = rec.idle_w + (rec.peak_w - rec.idle_w) * min(state.draw, 1.0)
+    head.load_sum += state.load
+    head.load_square += state.load * state.load
+    head.power_w += state.power_w
+
+
+@inner
+def piece_use(w, c, job, node, count, shape):
+    """(used, draw) that `count` instances add to a node."""
+    driver = w.nodes[c, node].driver
+    used = count * amount(w.demand[c, job, driver], w.scale[shape]) * use_of(w, c, job)
+    cap = w.capacity[c, node, driver]
+    draw = used / cap if cap > 0.0 else 0.0
+    return used, draw * w.draw[w.jobs[c, job].kind, w.nodes[c, node].kind]
+
+
+@inner
+def hold_share(w, c, job, shape, instances):
+    """Count what a run holds of the whole cluster, as a mean over its resources."""
+    share = 0.0
+    resources = w.demand.shape[2]
+    for r in range(resources):
+        if w.capacity_sum[c, r] > 0.0:
+            share += w.demand[c, job, r] * w.scale[shape] / w.capacity_sum[c, r]
+    head = w.head[c]
+    head.held += instances * share / resources
+    if head.heap == 0 and instances < 0:
+        head.held = 0.0  # no residue of rounding on an empty cluster
