@@ -5,12 +5,12 @@ import math
 import numpy as np
 
 from trimtab.rules.fit import NEVER, ONE, allowed, amount, choose_devices, take
+from trimtab.rules.plan import release
 from trimtab.rules.world import compiled, inner
 from trimtab.sim import heap
 from trimtab.sim.life import dequeue, end_job, enqueue, kill_all
 from trimtab.sim.log import (
     BLOCKED,
-    E_STARTED,
     E_STOPPED,
     PLAIN,
     PREEMPTED,
@@ -20,15 +20,7 @@ from trimtab.sim.log import (
     note,
 )
 from trimtab.sim.meter import hold_share
-from trimtab.sim.runs import (
-    add_piece,
-    begin_run,
-    drop_pieces,
-    give_back,
-    retune,
-    set_speed,
-    settle_run,
-)
+from trimtab.sim.runs import add_pieces, begin_run, disturb, drop_pieces, set_speed, settle_run
 
 # refusals
 OK, NO_JOB, NOT_QUEUED, NO_NODE, DOWN, KIND, SHAPE, COUNT, LACKS, DEVICES, NOT_RUNNING, NOT_ONE = (
@@ -202,12 +194,12 @@ def relocate(w, c, job, shape, at, count, reason):
         return refuse(w, c, SHAPE, -1, -1, float(shape), 0.0)
     if count != w.runs[c, run].instances:
         return refuse(w, c, COUNT, -1, -1, float(count), float(w.runs[c, run].instances))
-    give_back(w, c, run, 1)
+    release(w, c, run, 1, w.free, w.gpu_free, w.gpu_mem)
     why = book_entries(w, c, job, shape, at, count)
     if why != OK:
-        give_back(w, c, run, -1)
+        release(w, c, run, -1, w.free, w.gpu_free, w.gpu_mem)
         return why
-    give_back(w, c, run, -1)  # drop_pieces gives it back for good
+    release(w, c, run, -1, w.free, w.gpu_free, w.gpu_mem)  # drop_pieces gives it back for good
     settle_run(w, c, run)
     drop_pieces(w, c, run)
     rec = w.runs[c, run]
@@ -215,23 +207,11 @@ def relocate(w, c, job, shape, at, count, reason):
     rec.shape = shape
     hold_share(w, c, job, shape, rec.instances)
     rec.resume_s = max(rec.resume_s, head.now_s + w.conf[0].move_s)
-    i = at
-    while i < at + count:
-        node, mask = w.entry[c, i].node, w.entry[c, i].devices
-        end = i + 1
-        while end < at + count and w.entry[c, end].node == node and mask == NEVER:
-            end += 1
-        add_piece(w, c, run, node, end - i, mask)
-        note(w, c, E_STARTED, job, node, end - i, shape, run, reason)
-        i = end
+    add_pieces(w, c, run, at, count, reason)
     asked = max(w.jobs[c, job].request_s - (w.truth[c, job].work_s - rec.left_s), 0.0)
     if not math.isfinite(asked):
         asked = w.jobs[c, job].request_s
     set_speed(w, c, run, rec.resume_s - head.now_s, asked)
     heap.moved(w.heap, w.runs, c, run, head.heap)
-    if w.conf[0].interference == 1:
-        piece = rec.piece
-        while piece >= 0:
-            retune(w, c, w.pieces[c, piece].node, run)
-            piece = w.pieces[c, piece].next
+    disturb(w, c, run)
     return OK

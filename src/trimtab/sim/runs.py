@@ -39,6 +39,31 @@ def add_piece(w, c, run, node, count, devices):
 
 
 @inner
+def add_pieces(w, c, run, at, count, reason):
+    """Put entries at .. at + count on their nodes; neighbouring ones on a node share a piece."""
+    rec = w.runs[c, run]
+    i = at
+    while i < at + count:
+        node, mask = w.entry[c, i].node, w.entry[c, i].devices
+        stop = i + 1
+        while stop < at + count and w.entry[c, stop].node == node and mask == NEVER:
+            stop += 1
+        add_piece(w, c, run, node, stop - i, mask)
+        note(w, c, E_STARTED, rec.job, node, stop - i, rec.shape, run, reason)
+        i = stop
+
+
+@inner
+def disturb(w, c, run):
+    """A run has got its places: slow its new neighbours."""
+    if w.conf[0].interference == 1:
+        piece = w.runs[c, run].piece
+        while piece >= 0:
+            retune(w, c, w.pieces[c, piece].node, run)
+            piece = w.pieces[c, piece].next
+
+
+@inner
 def drop_pieces(w, c, run):
     """Take all pieces of a run off their nodes and give their amounts back."""
     head = w.head[c]
@@ -184,24 +209,12 @@ def begin_run(w, c, job, shape, at, count):
     rec.left_s = w.truth[c, job].work_s - (state.kept_s if alone else 0.0)
     if w.truth[c, job].pattern >= 0:
         head.services += 1
-    i = at
-    while i < at + count:
-        node, mask = w.entry[c, i].node, w.entry[c, i].devices
-        stop = i + 1
-        while stop < at + count and w.entry[c, stop].node == node and mask == NEVER:
-            stop += 1
-        add_piece(w, c, run, node, stop - i, mask)
-        note(w, c, E_STARTED, job, node, stop - i, shape, run, PLAIN)
-        i = stop
+    add_pieces(w, c, run, at, count, PLAIN)
     hold_share(w, c, job, shape, count)
     set_speed(w, c, run, w.conf[0].startup_s, request_left(w, c, job))
     heap.push(w.heap, w.runs, c, run, head.heap)
     head.heap += 1
-    if w.conf[0].interference == 1:
-        piece = rec.piece
-        while piece >= 0:
-            retune(w, c, w.pieces[c, piece].node, run)
-            piece = w.pieces[c, piece].next
+    disturb(w, c, run)
 
 
 @inner
@@ -231,24 +244,3 @@ def unlink_run(w, c, run):
     rec.sibling = head.free_run
     head.free_run = run
     head.free_runs += 1
-
-
-@inner
-def give_back(w, c, run, sign):
-    piece = w.runs[c, run].piece
-    job, shape = w.runs[c, run].job, w.runs[c, run].shape
-    while piece >= 0:
-        rec = w.pieces[c, piece]
-        take(
-            w,
-            c,
-            rec.node,
-            job,
-            shape,
-            -sign * rec.count,
-            rec.devices,
-            w.free,
-            w.gpu_free,
-            w.gpu_mem,
-        )
-        piece = rec.next
