@@ -1,0 +1,1 @@
+"""Load of a cluster over time: samples in, features of fixed windows out, in batch or live."""
