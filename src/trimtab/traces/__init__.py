@@ -3,21 +3,36 @@
 A reader loads when a file of its kind is read: Parquet brings pyarrow, the others cost NumPy.
 """
 
+import json
 from importlib import import_module
 from pathlib import Path
 
 from trimtab.core import Workload
 from trimtab.errors import TraceError
-from trimtab.traces.swf import WIDTH, read_bytes
+from trimtab.traces.alibaba2017 import is_alibaba2017
+from trimtab.traces.csv_rows import content
+from trimtab.traces.pai import is_pai
+from trimtab.traces.philly import is_job_log
+from trimtab.traces.swf import WIDTH
 
 PACKED = (".gz", ".xz", ".bz2")
 READERS = {  # kind of file: module and function(path, *, lenient)
     "swf": ("trimtab.traces.swf", "read_swf"),
     "parquet": ("trimtab.traces.parquet", "load"),
     "openb": ("trimtab.traces.openb", "read_workload"),
+    "alibaba2017": ("trimtab.traces.alibaba2017", "read_alibaba2017"),
+    "pai": ("trimtab.traces.pai", "read_pai"),
+    "philly": ("trimtab.traces.philly", "read_philly"),
+    "azure-llm": ("trimtab.traces.azure_llm", "read_azure_llm"),
+    "prepared": ("trimtab.traces", "read_prepared"),
 }
-OPENB_HEADER = "name,cpu_milli,memory_mib,num_gpu"
+BEGINS = {  # of a header: the kind of file
+    "name,cpu_milli,memory_mib,num_gpu": "openb",
+    "timestamp,duration,num_gpus": "philly",
+    "TIMESTAMP,ContextTokens,GeneratedTokens": "azure-llm",
+}
 SNIFFED_BYTES = 65536
+MANIFEST, MADE_BY = "manifest.json", "trimtab trace prepare"
 
 
 def read(path: str | Path, *, lenient: bool = False) -> Workload:
@@ -30,7 +45,9 @@ def read(path: str | Path, *, lenient: bool = False) -> Workload:
     if kind not in READERS:
         raise TraceError(
             f"{path}: the kind of trace is unknown ({kind}); give an SWF log (.swf, also packed: "
-            f"{' '.join(PACKED)}), a .parquet workload or an openb pod list"
+            f"{' '.join(PACKED)}), a .parquet workload, an openb pod list, Alibaba's batch_task of "
+            f"2017 or pai_task_table of 2020, a Philly job log, Azure's LLM requests, or a folder "
+            f"that `{MADE_BY}` made"
         )
     module, function = READERS[kind]
     return getattr(import_module(module), function)(path, lenient=lenient)
@@ -39,18 +56,49 @@ def read(path: str | Path, *, lenient: bool = False) -> Workload:
 def file_kind(path: str | Path) -> str:
     """A key of READERS, or in words what the file looks like."""
     path = Path(path)
+    if is_prepared(path):
+        return "prepared"
     bare = path.with_suffix("") if path.suffix in PACKED else path
     if bare.suffix.removeprefix(".") in READERS:
         return bare.suffix.removeprefix(".")
     if path.is_dir():
         return "a folder"
-    data = read_bytes(path)[:SNIFFED_BYTES]
+    data = content(path)[:SNIFFED_BYTES]
     if data.startswith(b"PAR1"):
         return "parquet"
-    lines = [line for line in data.decode("latin-1").splitlines() if line.strip()]
-    if lines and lines[0].startswith(OPENB_HEADER):
-        return "openb"
+    return _text_kind(data.decode("latin-1").removeprefix("ï»¿"))  # a byte order mark
+
+
+def _text_kind(text: str) -> str:
+    if is_job_log(text):
+        return "philly"
+    lines = [line for line in text.splitlines() if line.strip()]
+    for begin, kind in BEGINS.items():
+        if lines and lines[0].startswith(begin):
+            return kind
+    fields = [field.strip() for field in lines[0].split(",")] if lines else [""]
+    if is_alibaba2017(fields):
+        return "alibaba2017"
+    if is_pai(fields):
+        return "pai"
     rows = [line for line in lines if not line.lstrip().startswith(";")]
     if lines and (not rows or len(rows[0].split()) >= WIDTH):
         return "swf"
     return f"its first line is {rows[0][:60]!r}" if rows else "it is empty"
+
+
+def is_prepared(path: str | Path) -> bool:
+    """Whether a folder's manifest says that `trimtab trace prepare` made it."""
+    try:
+        manifest = json.loads((Path(path) / MANIFEST).read_text())
+    except (OSError, ValueError):
+        return False
+    return isinstance(manifest, dict) and manifest.get("made_by") == MADE_BY
+
+
+def read_prepared(path: str | Path, *, lenient: bool = False) -> Workload:
+    """The workload of a prepared folder, which was cleaned when it was made."""
+    module, function = READERS["parquet"]
+    return getattr(import_module(module), function)(
+        Path(path) / "workload.parquet", lenient=lenient
+    )

@@ -55,6 +55,11 @@ def save(work: Workload, path: str | Path) -> None:
         for name, column in columns.items()
     }
     table = pa.table(columns).replace_schema_metadata({KEY: json.dumps(rest).encode()})
+    write_whole(table, path)
+
+
+def write_whole(table: pa.Table, path: Path) -> None:
+    """Write a table; the file appears under its name only when it is complete."""
     part = path.with_name(f"{path.name}.part")
     try:
         pq.write_table(table, part, compression="zstd")

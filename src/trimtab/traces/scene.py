@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from trimtab.core import Cluster, Profile, Workload, uniform_profile
 from trimtab.errors import TraceError
-from trimtab.traces import file_kind, openb, presets, read, synthetic
+from trimtab.traces import file_kind, is_prepared, openb, pai, presets, read, synthetic
 from trimtab.traces.cluster_file import profile_for, read_cluster
+from trimtab.traces.describe import busy_s
+from trimtab.traces.gavel import gavel_profile, mapped, rates_of
 from trimtab.traces.swf import read_bytes, swf_cluster
 
 DEFAULT = "mixed-gpu"
+CLUSTER_FILE = "cluster.yaml"  # of a prepared folder
 NODES_HEADER = b"sn,cpu_milli,memory_mib,gpu"
+KNOWN = f"{', '.join(presets.BY_NAME)}, openb, pai, or openb:48 for 48 nodes of that mix"
 
 
 class Scene(NamedTuple):
@@ -32,10 +39,14 @@ def open_scene(
     jobs: int | None = None,
     estimate: str = "requested",
     lenient: bool = False,
+    load: float | None = None,
+    gpu_jobs: float = 0.0,
 ) -> Scene:
     """A trace file with its own or a given cluster, or a named generator with its preset.
 
-    `start` and `jobs` cut rows out of a file; for a generator `jobs` is how many it makes.
+    `start` and `jobs` cut rows out of a file; for a generator `jobs` is how many it makes. `load`
+    cuts the cluster down until the trace offers it that much; `gpu_jobs` is the share of the jobs
+    that become GPU work of Gavel's measured speeds.
     """
     if start < 0 or (jobs is not None and jobs < 1):
         raise TraceError(
@@ -47,7 +58,7 @@ def open_scene(
         nodes, profile = presets.preset(trace)
         if cluster is not None:
             nodes, profile = open_cluster(cluster, work)
-        return Scene(work.with_estimate(estimate), nodes, profile, trace, True)
+        return _fixed(Scene(work, nodes, profile, trace, True), estimate, load, gpu_jobs, seed)
     if not Path(trace).exists():
         names = ", ".join(synthetic.BY_NAME)
         raise TraceError(
@@ -56,39 +67,104 @@ def open_scene(
     work = read(trace, lenient=lenient)
     if start or jobs is not None:
         work = work.window(start, jobs)
-    if cluster is not None:
-        nodes, profile = open_cluster(cluster, work)
-    elif "max_nodes" in work.meta:
-        nodes = swf_cluster(work)
-        profile = uniform_profile(len(work.kinds), len(nodes.kinds))
+    if cluster is None:
+        nodes, profile = own_cluster(trace, work)
     else:
+        nodes, profile = open_cluster(cluster, work)
+    scene = Scene(work, nodes, profile, Path(trace).name, False)
+    return _fixed(scene, estimate, load, gpu_jobs, seed)
+
+
+def _fixed(scene: Scene, estimate: str, load: float | None, gpu_jobs: float, seed: int) -> Scene:
+    """A scene with its last choices made."""
+    work, nodes, profile = scene.workload.with_estimate(estimate), scene.cluster, scene.profile
+    if gpu_jobs:
+        work = mapped(work, nodes, seed=seed, gpu_jobs=gpu_jobs)
+        profile = gavel_profile(work.kinds, nodes.kinds)
+    if load is not None:
+        nodes = at_load(work, nodes, profile, load)
+    return scene._replace(workload=work, cluster=nodes, profile=profile)
+
+
+def at_load(work: Workload, nodes: Cluster, profile: Profile, load: float) -> Cluster:
+    """The cluster with so many of its nodes of each kind left that the trace offers it `load`.
+
+    Nodes are left out evenly over the list, so that regions keep their shares. Offered is the work
+    of the scarcest resource over the span of arrivals.
+    """
+    if not load > 0:
+        raise TraceError(f"--load {load:g} is not above 0; give for example 0.9")
+    submit_s = work.jobs["submit_s"]
+    span_s = max(float(submit_s[-1] - submit_s[0]), 1e-9)
+    offered = max(busy_s(work, nodes, profile).values()) / span_s
+    if offered > load:
         raise TraceError(
-            f"{trace}: the trace does not say which cluster it ran on; give one with --cluster "
-            f"(a YAML file, an openb node list, or one of {', '.join(presets.BY_NAME)})"
+            f"--load {load:g}: {work.source} offers {offered:.3g} to all of {nodes.source}; "
+            f"give a larger --load or a larger --cluster"
         )
-    return Scene(work.with_estimate(estimate), nodes, profile, Path(trace).name, False)
+    chosen = []
+    for kind in range(len(nodes.kinds)):
+        rows = np.flatnonzero(nodes.nodes["kind"] == kind)
+        keep = max(round(len(rows) * offered / load), 1 if len(rows) else 0)
+        chosen.append(rows[(np.arange(keep) * len(rows)) // max(keep, 1)])
+    rows = np.sort(np.concatenate(chosen))
+    return replace(
+        nodes,
+        nodes=nodes.nodes[rows],
+        capacity=nodes.capacity[rows],
+        names=None if nodes.names is None else nodes.names[rows],
+        source=f"{len(rows):,} of {nodes.source}, at load {load:g}",
+    )
+
+
+def own_cluster(trace: str, work: Workload) -> tuple[Cluster, Profile]:
+    """The cluster that a trace names itself: a log's machine or a prepared folder's nodes."""
+    if "max_nodes" in work.meta:
+        nodes = swf_cluster(work)
+        return nodes, uniform_profile(len(work.kinds), len(nodes.kinds))
+    if is_prepared(trace) and (Path(trace) / CLUSTER_FILE).is_file():
+        return open_cluster(trace, work)
+    raise TraceError(
+        f"{trace}: the trace does not say which cluster it ran on; give one with --cluster "
+        f"(a YAML file, an openb node list, pai_machine_spec, or one of {KNOWN})"
+    )
 
 
 def open_cluster(cluster: str, work: Workload) -> tuple[Cluster, Profile]:
-    """A cluster from a YAML file, an openb node list or a preset, with the speeds of these jobs on
-    it.
+    """A cluster from a YAML file, a list of nodes, a prepared folder, a preset or a mix such as
+    `openb:48`, with the speeds of these jobs on it.
     """
+    if presets.is_mix(cluster):
+        nodes = presets.mix_cluster(cluster)
+        return nodes, speeds(work, nodes)
     if cluster in presets.BY_NAME:
         nodes, profile = presets.preset(cluster)
-        if profile.rate.shape[0] != len(work.kinds):
-            profile = uniform_profile(len(work.kinds), len(nodes.kinds))
-        return nodes, profile
-    if not Path(cluster).exists():
-        raise TraceError(
-            f"{cluster}: no such file, and not a preset ({', '.join(presets.BY_NAME)})"
-        )
-    if is_openb_nodes(cluster):
-        nodes = openb.read_cluster(cluster)
-        return nodes, uniform_profile(len(work.kinds), len(nodes.kinds))
-    nodes, section = read_cluster(cluster)
+        own = profile.rate.shape[0] == len(work.kinds) and not _measured(work)
+        return nodes, profile if own else speeds(work, nodes)
+    path = Path(cluster) / CLUSTER_FILE if is_prepared(cluster) else Path(cluster)
+    if not path.is_file():
+        raise TraceError(f"{path}: no such file, and not a preset ({KNOWN})")
+    if is_openb_nodes(str(path)):
+        nodes = openb.read_cluster(path)
+        return nodes, speeds(work, nodes)
+    if pai.is_machines(path):
+        nodes = pai.read_machines(path)
+        return nodes, speeds(work, nodes)
+    nodes, section = read_cluster(path)
     if not section:
-        return nodes, uniform_profile(len(work.kinds), len(nodes.kinds))
-    return nodes, profile_for(section, work.kinds, nodes.kinds, cluster)
+        return nodes, speeds(work, nodes)
+    return nodes, profile_for(section, work.kinds, nodes.kinds, str(path))
+
+
+def speeds(work: Workload, nodes: Cluster) -> Profile:
+    """Gavel's speeds if a job kind bears the name of one of its job types; else 1 everywhere."""
+    if _measured(work):
+        return gavel_profile(work.kinds, nodes.kinds)
+    return uniform_profile(len(work.kinds), len(nodes.kinds))
+
+
+def _measured(work: Workload) -> bool:
+    return any(rates_of(kind) for kind in work.kinds)
 
 
 def is_openb_nodes(path: str) -> bool:
