@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from html import escape
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +13,7 @@ import numpy as np
 from trimtab.core import Profile
 from trimtab.metrics import Result, measure
 from trimtab.report import plots
-from trimtab.report.markup import CSS, bullets, facts, figure
+from trimtab.report.markup import bullets, facts, figure, shell, version, write_page
 from trimtab.report.scene import cluster, meanings, workload
 from trimtab.report.sections import distributions, gantts, left_out, over_time
 from trimtab.report.table import Row, by_policy, columns, shown, strongest_rule, summary, unit
@@ -44,13 +42,7 @@ def write_report(
     text = page(
         results, title, command, notes, measured, profile, now or datetime.now().astimezone()
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    write_page(path, text)
     return path
 
 
@@ -78,18 +70,10 @@ def page(
         workload(results),
         cluster(results[0].cluster),
         meanings(rows),
-        f"<footer>Made by trimtab {escape(_version('trimtab'))}. The page loads nothing.</footer>",
+        f"<footer>Made by trimtab {escape(version('trimtab'))}. The page loads nothing.</footer>",
         "</main>",
     ]
-    policy = "default-src 'none'; style-src 'unsafe-inline'"
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{CSS}</style>\n</head>\n<body>\n"
-        + "\n".join(part for part in parts if part)
-        + "\n</body>\n</html>\n"
-    )
+    return shell(title, "\n".join(part for part in parts if part))
 
 
 def _header(
@@ -99,7 +83,7 @@ def _header(
     traces = list(dict.fromkeys(result.workload.source for result in results))
     clusters = list(dict.fromkeys(result.cluster.source for result in results))
     several = len(seeds) > 1 and seeds == list(range(seeds[0], seeds[-1] + 1))
-    packages = ", ".join(f"{name} {_version(name)}" for name in ("trimtab", "numpy", "numba"))
+    packages = ", ".join(f"{name} {version(name)}" for name in ("trimtab", "numpy", "numba"))
     told = {
         "Trace": escape("; ".join(traces)),
         "Cluster": escape("; ".join(clusters)),
@@ -192,10 +176,3 @@ def _against(learned: Row, rule: Row) -> str:
     else:
         verdict = "not told apart from it by these seeds"
     return f"<strong>{name}</strong> needs {shown(ratio, half)} times as long: {verdict}."
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "(version unknown)"

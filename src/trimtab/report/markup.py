@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
+from importlib import metadata
+from pathlib import Path
 
 import numpy as np
 
@@ -102,3 +105,34 @@ def amount(value: float) -> str:
 def span(values: Array) -> str:
     low, high = float(values.min()), float(values.max())
     return amount(low) if low == high else f"{amount(low)} to {amount(high)}"
+
+
+def shell(title: str, body: str, style: str = "", allowed: str = "") -> str:
+    """A whole page around its body; it may load nothing but what `allowed` adds to its policy."""
+    policy = f"default-src 'none'; style-src 'unsafe-inline'{allowed}"
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{CSS}{style}</style>\n</head>\n<body>\n"
+        f"{body}\n</body>\n</html>\n"
+    )
+
+
+def write_page(path: Path, text: str) -> None:
+    """Whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def version(package: str) -> str:
+    """As installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "(version unknown)"

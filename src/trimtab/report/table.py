@@ -38,6 +38,12 @@ COLUMNS = {  # metric: title, short title, dimension, better
     "gpu_fragmented": ("fragmented GPUs", "frag.", "share", min),
     "dropped": ("dropped pods", "dropped", "count", min),
 }
+ON_REQUEST = {  # the same, shown only where they are asked for
+    "uti": ("useful allocation while jobs wait", "UTI", "share", max),
+    "awt_s": ("mean time runnable and not running", "AWT", "time", min),
+    "ldi": ("spread of load between nodes", "LDI", "", min),
+    "tsr": ("jobs in time, never evicted", "TSR", "share", max),
+}
 ONLY_IF_ANY = ("energy_j", "preemptions", "failed", "rejected")
 UNITS = {  # dimension: (from this value on, size, name), largest first
     "time": (
@@ -170,11 +176,18 @@ def unit(dimension: str, values: Sequence[float]) -> tuple[float, str]:
     raise AssertionError(dimension)
 
 
-def columns(rows: Sequence[Row]) -> list[Column]:
-    """The columns worth showing, as text in one unit each."""
+def columns(rows: Sequence[Row], keys: Sequence[str] | None = None) -> list[Column]:
+    """The columns worth showing, or those named, as text in one unit each."""
     told = []
-    for key, (title, short, dimension, better) in COLUMNS.items():
-        if not all(key in row.mean for row in rows) or _idle(key, rows):
+    known = COLUMNS | ON_REQUEST
+    for key in keys or ():
+        if key not in known:
+            raise UnknownName(
+                f"metric {key!r} is no column of the table; known: {', '.join(known)}"
+            )
+    for key in keys or COLUMNS:
+        title, short, dimension, better = known[key]
+        if not all(key in row.mean for row in rows) or (keys is None and _idle(key, rows)):
             continue
         values = [row.mean[key] for row in rows]
         size, name = unit(dimension, values)
@@ -217,14 +230,16 @@ def _marked(values: Sequence[float], cells: Sequence[str], best: float) -> tuple
     return tuple(text == like and text != "" and len(set(read)) > 1 for text in read)
 
 
-def as_rich(rows: Sequence[Row], width: int | None = None) -> Table:
-    """The table for a terminal: right-aligned, the best of each column bold.
+def as_rich(
+    rows: Sequence[Row], width: int | None = None, keys: Sequence[str] | None = None
+) -> Table:
+    """The table for a terminal: right-aligned, the best of each column bold. `keys`: see columns.
 
     Where it is wider than `width` letters (None = the terminal's), intervals get their own line.
     """
     seeds = max((len(row.seeds) for row in rows), default=0)
     caption = f"mean ± 95 % interval over {seeds} seeds" if seeds > 1 else None
-    told = columns(rows)
+    told = columns(rows, keys)
     longest = [max(map(len, (column.short, *column.cells))) for column in told]
     needs = max((len(row.policy) for row in rows), default=0) + sum(longest) + 3 * len(told) + 3
     narrow = needs > (Console().width if width is None else width)
