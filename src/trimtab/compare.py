@@ -55,6 +55,8 @@ class Question:
     mtbf_s: float | None = None  # mean time between failures of a node; None = nothing fails
     mttr_s: float = 3600.0
     log: bool = False  # keep every event, for reports
+    load: float | None = None  # offered: the cluster is cut down to it
+    gpu_jobs: float = 0.0  # share of the jobs that become GPU work of measured speed
 
 
 def answers(question: Question, told: Told | None = None) -> Iterator[Result]:
@@ -72,6 +74,8 @@ def answers(question: Question, told: Told | None = None) -> Iterator[Result]:
             jobs=question.jobs,
             estimate=question.estimate,
             lenient=question.lenient,
+            load=question.load,
+            gpu_jobs=question.gpu_jobs,
         )
         for name in question.policies:
             if question.semantics == "rlscheduler":

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
+from trimtab.bench import traces
 from trimtab.bench.cases import BY_NAME, Measured, Setup
 from trimtab.errors import TraceError, UnknownName
 
-PACKAGES = ("trimtab", "numpy", "numba", "simpy", "hpcsim")
+PACKAGES = ("trimtab", "numpy", "numba", "duckdb", "simpy", "hpcsim", "polars")
+GROUPS = {"engine": BY_NAME, "traces": traces.BY_NAME}
 
 
 class Row(NamedTuple):
@@ -41,20 +43,31 @@ class Row(NamedTuple):
         }
 
 
-def chosen(only: Sequence[str] | None) -> list[str]:
+def group_of(group: str) -> dict[str, Callable[[Setup], Measured]]:
+    """The benchmarks of a group by name."""
+    if group not in GROUPS:
+        raise UnknownName(f"group {group!r} is unknown; known: {', '.join(GROUPS)}")
+    return GROUPS[group]
+
+
+def chosen(only: Sequence[str] | None, group: str = "engine") -> list[str]:
     """The names to measure, in the table's order; several may be given in one text with commas."""
+    known = group_of(group)
     wanted = [name for text in only or () for name in text.split(",") if name]
     for name in wanted:
-        if name not in BY_NAME:
-            near = difflib.get_close_matches(name, BY_NAME, n=1, cutoff=0.0)[0]
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
             raise UnknownName(
-                f"benchmark {name!r} is unknown; did you mean {near!r}? known: {', '.join(BY_NAME)}"
+                f"benchmark {name!r} is unknown; did you mean {near!r}? known: {', '.join(known)}"
             )
-    return [name for name in BY_NAME if name in wanted or not wanted]
+    return [name for name in known if name in wanted or not wanted]
 
 
 def measured(
-    setup: Setup, names: Sequence[str], told: Callable[[str], None] | None = None
+    setup: Setup,
+    names: Sequence[str],
+    told: Callable[[str], None] | None = None,
+    group: str = "engine",
 ) -> Iterator[Row]:
     """One row a name, as soon as each is finished; `told` hears what is measured next."""
     lone = (setup.pods is None) != (setup.nodes is None)
@@ -65,7 +78,7 @@ def measured(
     for name in names:
         if told:
             told(name)
-        found: Measured = BY_NAME[name](setup)
+        found: Measured = group_of(group)[name](setup)
         yield Row(name, found.value, found.unit, found.peers)
 
 

@@ -1,0 +1,216 @@
+"""`trimtab compare` and `trimtab policies`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from trimtab.cli.shown import (
+    JsonOption,
+    LenientOption,
+    bar,
+    command_line,
+    dropped_rows,
+    err,
+    out,
+    write_json,
+)
+from trimtab.errors import TrimtabError
+
+app = typer.Typer()
+
+DEMO = ("fcfs", "sjf", "fcfs+easy", "sjf+easy+best", "wfp3+easy+fastest", "las+easy+fastest")
+
+
+@app.command(
+    epilog="""
+**Examples**
+
+`trimtab compare` — six rules on a mixed GPU cluster
+
+`trimtab compare fcfs+easy sjf+easy --trace log.swf.gz --seeds 1 --json -`
+
+`trimtab compare sjf sjf+easy --trace lublin_256.swf --start 1981 --jobs 1024 --semantics
+rlscheduler`
+
+`trimtab compare fgd bestfit --trace pods.csv --cluster nodes.csv --order order.json`
+
+`trimtab compare sjf+easy+fastest las+best --seeds 10 --report report.html`
+
+`trimtab compare fcfs sjf+best --trace PREPARED --load 0.9 --metrics uti,awt_s,ldi,tsr`
+
+`trimtab compare sjf+fastest fcfs --trace PREPARED --cluster openb --gpu-jobs 0.2`
+"""
+)
+def compare(
+    policies: Annotated[
+        list[str] | None, typer.Argument(help="Names; `trimtab policies` lists them.")
+    ] = None,
+    trace: Annotated[str, typer.Option(help="A trace file, or a generator.")] = "mixed-gpu",
+    cluster: Annotated[
+        str | None, typer.Option(help="YAML file, openb node list or preset.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="How many seeds, from --first-seed on.")] = 1,
+    first_seed: Annotated[int, typer.Option(help="The first of them.")] = 0,
+    start: Annotated[int, typer.Option(help="First row of a trace file.")] = 0,
+    jobs: Annotated[
+        int | None, typer.Option(help="How many rows; for a generator, how many jobs.")
+    ] = None,
+    semantics: Annotated[
+        str, typer.Option(help="easy: ours, textbook EASY; rlscheduler: as in SC'20.")
+    ] = "easy",
+    estimate: Annotated[
+        str, typer.Option(help="requested: as users asked; actual: an oracle.")
+    ] = "requested",
+    order: Annotated[
+        str | None, typer.Option(help="JSON with pod_order and node_prefix: pack pods.")
+    ] = None,
+    startup_s: Annotated[float, typer.Option(help="Seconds before a run makes progress.")] = 0.0,
+    mtbf_h: Annotated[
+        float | None, typer.Option(help="Mean hours between failures of a node.")
+    ] = None,
+    mttr_h: Annotated[float, typer.Option(help="Mean hours to repair.")] = 1.0,
+    load: Annotated[
+        float | None,
+        typer.Option(help="Cut the cluster down until the trace offers it this load."),
+    ] = None,
+    gpu_jobs: Annotated[
+        float, typer.Option(help="Share of the jobs that become GPU work of Gavel's types.")
+    ] = 0.0,
+    metrics: Annotated[
+        str | None, typer.Option(help="Columns of the table, such as uti,awt_s,ldi,tsr.")
+    ] = None,
+    lenient: LenientOption = False,
+    json_file: JsonOption = None,
+    report: Annotated[Path | None, typer.Option(help="Write a self-contained HTML report.")] = None,
+) -> None:
+    """Compare policies on a trace: a table, JSON for machines, an HTML report with plots."""
+    from trimtab.compare import Question, answers, as_json
+
+    for name, value, low in (
+        ("startup_s", startup_s, 0.0),
+        ("mttr_h", mttr_h, 0.0),
+        ("mtbf_h", mtbf_h or 1.0, 1e-9),
+    ):
+        if not value >= low:
+            raise TrimtabError(
+                f"--{name.replace('_', '-')} {value} is below {low:g}; give a larger number"
+            )
+    question = Question(
+        policies=policies or DEMO,
+        trace=trace,
+        cluster=cluster,
+        seeds=seeds,
+        first_seed=first_seed,
+        start=start,
+        jobs=jobs,
+        semantics=semantics,
+        estimate=estimate,
+        order=order,
+        lenient=lenient,
+        startup_s=startup_s,
+        mtbf_s=None if mtbf_h is None else 3600.0 * mtbf_h,
+        mttr_s=3600.0 * mttr_h,
+        log=report is not None,
+        load=load,
+        gpu_jobs=gpu_jobs,
+    )
+    results: list[Any] = []
+    interrupted = False
+    try:
+        with bar("comparing", len(question.policies) * seeds) as step:
+            for result in answers(question, lambda name, ended, of: step(name, 0)):
+                results.append(result)
+                step(result.policy, 1)
+    except KeyboardInterrupt:
+        interrupted = True
+    name = Path(trace).name if Path(trace).exists() else trace
+    if json_file:
+        write_json(json_file, [as_json(result, name) for result in results])
+    if results:
+        told = dropped_rows(results[0].workload.meta)
+        if told:
+            err.print(f"{name}{told}", highlight=False, soft_wrap=True)
+    if results and json_file != "-":
+        show_results(results, metrics.split(",") if metrics else None)
+    if results and report is not None and results[0].semantics != "packing":
+        from trimtab.report.html import write_report
+
+        write_report(
+            report,
+            results,
+            title=f"{len(set(question.policies))} policies on {name}",
+            command=command_line(),
+        )
+        err.print(f"report: {report}", highlight=False, soft_wrap=True)
+    if interrupted:
+        err.print(
+            f"stopped after {len(results)} of {len(question.policies) * seeds} runs; "
+            "what is finished is above"
+        )
+        raise typer.Exit(130)
+
+
+def show_results(results: list[Any], keys: list[str] | None = None) -> None:
+    """The table of a comparison on the terminal."""
+    from trimtab.compare import metrics_of
+    from trimtab.report.table import as_rich, summary
+
+    if results[0].semantics == "packing":
+        table = Table(title="GPU packing")
+        for column in ("policy", "seed", "GPU allocation", "fragmented", "placed", "dropped"):
+            table.add_column(column, justify="left" if column == "policy" else "right")
+        for result in results:
+            m = metrics_of(result)
+            table.add_row(
+                result.policy,
+                str(result.seed),
+                f"{m['gpu_allocation']:.2%}",
+                f"{m['gpu_fragmented']:.2%}",
+                f"{m['placed']:.0f}",
+                f"{m['dropped']:.0f}",
+            )
+        out.print(table)
+        return
+    work, cluster = results[0].workload, results[0].cluster
+    seeds = sorted({result.seed for result in results})
+    out.print(as_rich(summary(results), keys=keys))
+    out.print(
+        f"{work.source}: {len(work):,} jobs on {len(cluster):,} nodes "
+        f"({', '.join(cluster.kinds)}); "
+        f"seeds {seeds[0]}..{seeds[-1]}; {command_line()}",
+        highlight=False,
+        soft_wrap=True,
+        style="dim",
+    )
+
+
+@app.command()
+def policies(json_file: JsonOption = None) -> None:
+    """List what there is: orders, backfills, places, packers, and policies of other packages."""
+    from trimtab.compare import PACKERS
+    from trimtab.policies import BY_NAME, plugged_in
+    from trimtab.rules.names import ABOUT, BACKFILLS, ORDERS, PLACES
+
+    groups = {
+        "order": {name: ABOUT[name] for name in ORDERS},
+        "backfill": {name: ABOUT[name] for name in BACKFILLS},
+        "place": {name: ABOUT[name] for name in PLACES},
+        "packing": {
+            name: "fills an openb cluster in a given order; see compare --order" for name in PACKERS
+        },
+        "policy": {**BY_NAME, **plugged_in()},
+    }
+    if json_file:
+        write_json(json_file, groups)
+        return
+    table = Table(title="order[+backfill][+place], such as sjf+easy+fastest")
+    for column in ("part", "name", "what it does"):
+        table.add_column(column)
+    for part, names in groups.items():
+        for name, about in names.items():
+            table.add_row(part, name, about)
+    out.print(table)

@@ -1,0 +1,116 @@
+"""What every command shares: where it writes, how it shows progress, and options by one name."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from trimtab.errors import TrimtabError
+
+out, err = Console(), Console(stderr=True)
+JsonOption = Annotated[
+    str | None, typer.Option("--json", help="Write JSON to this file; `-` = standard output.")
+]
+LenientOption = Annotated[
+    bool, typer.Option("--lenient", help="Drop bad rows and say how many and why.")
+]
+
+
+def escaped(text: str) -> str:
+    return text.replace("[", "\\[")
+
+
+def command_line() -> str:
+    return shlex.join(["trimtab", *sys.argv[1:]])
+
+
+def write_json(where: str, content: Any) -> None:
+    """To a file, whole or not at all, or to standard output."""
+    text = json.dumps(content, indent=1, allow_nan=False)
+    if where == "-":
+        print(text)
+        return
+    path = Path(where)
+    part = path.with_name(path.name + ".part")
+    part.write_text(text + "\n")
+    part.replace(path)
+
+
+def progress_bar() -> Progress:
+    """On standard error; silent where that is not a terminal."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    return Progress(*columns, console=err, transient=True, disable=not err.is_terminal)
+
+
+@contextmanager
+def bar(what: str, total: int) -> Iterator[Any]:
+    """A progress bar of known length: call it with (name, steps done)."""
+    with progress_bar() as progress:
+        task = progress.add_task(
+            f"{what} (the first run on a machine compiles the engine)", total=total
+        )
+        yield lambda name, done: progress.update(task, advance=done, description=f"{what} {name}")
+
+
+def readable(value: Any) -> str:
+    if isinstance(value, dict):
+        shown = [f"{name} {readable(part)}" for name, part in list(value.items())[:12]]
+        more = len(value) - 12
+        return "  ".join(shown) + (f"  and {more} more" if more > 0 else "")
+    if isinstance(value, float):
+        return f"{value:,.4g}" if abs(value) < 1e6 else f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def dropped_rows(meta: dict[str, Any]) -> str:
+    """How many rows a reader dropped and why, or nothing."""
+    return "".join(f"; dropped {n:,}: {why}" for why, n in meta.get("dropped", {}).items() if n)
+
+
+def parsed(text: str) -> tuple[str, Any]:
+    """NAME=VALUE with the value as JSON where it is, else as text."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise TrimtabError(f"--set {text!r} is not NAME=VALUE; write for example --set load=0.9")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
+
+
+@contextmanager
+def steps_bar() -> Iterator[Any]:
+    """A progress bar to call with (step, done, total); 0 = the total is not known."""
+    with progress_bar() as progress:
+        task = progress.add_task("starting", total=None)
+        yield lambda step, done, total: progress.update(
+            task, description=step, completed=done, total=total or None
+        )
+
+
+def size_bytes(text: str) -> int:
+    """Bytes in a text such as 2GB, 512MB or 1.5GiB."""
+    found = re.fullmatch(r"\s*([\d.]+)\s*([kmgt]?)i?b?\s*", text, re.IGNORECASE)
+    try:
+        return int(float(found[1]) * 1024 ** " kmgt".index(found[2].lower() or " "))  # type: ignore[index]
+    except (TypeError, ValueError):
+        raise TrimtabError(f"{text!r} is not a size; write for example 2GB or 512MB") from None
+
+
+def three_digits(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

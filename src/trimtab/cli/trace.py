@@ -1,0 +1,222 @@
+"""`trimtab trace ...`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE
+from rich.table import Table
+
+from trimtab.cli.shown import (
+    JsonOption,
+    LenientOption,
+    bar,
+    dropped_rows,
+    err,
+    out,
+    parsed,
+    readable,
+    steps_bar,
+    write_json,
+)
+from trimtab.errors import TrimtabError
+
+TWIN = "alibaba2018-like"
+app = typer.Typer(
+    no_args_is_help=True, help="Describe, convert, generate, sample and prepare traces."
+)
+
+
+@app.command(
+    "describe",
+    epilog="**Example**\n\n`trimtab trace describe log.swf.gz`",
+)
+def trace_describe(
+    trace: Annotated[str, typer.Argument(help="A trace file, or a generator.")],
+    cluster: Annotated[str | None, typer.Option(help="For the offered load.")] = None,
+    lenient: LenientOption = False,
+    json_file: JsonOption = None,
+) -> None:
+    """Say what a trace holds: jobs, arrivals, run times, requests, demands, dependencies."""
+    from trimtab.traces.describe import describe
+    from trimtab.traces.scene import open_scene
+
+    scene = open_scene(trace, cluster, lenient=lenient)
+    told = describe(scene.workload, scene.cluster, scene.profile)
+    if json_file:
+        write_json(json_file, told)
+        return
+    table = Table(title=scene.name, show_header=False)
+    for name, value in told.items():
+        table.add_row(name, readable(value))
+    out.print(table)
+
+
+@app.command(
+    "convert",
+    epilog="**Example**\n\n`trimtab trace convert log.swf.gz log.parquet --start 0 --jobs 1000`",
+)
+def trace_convert(
+    trace: Annotated[str, typer.Argument(help="A trace file.")],
+    to: Annotated[Path, typer.Argument(help="A .parquet file.")],
+    start: Annotated[int, typer.Option(help="First row.")] = 0,
+    jobs: Annotated[int | None, typer.Option(help="How many rows.")] = None,
+    lenient: LenientOption = False,
+) -> None:
+    """Read a trace, check it and save it as Parquet."""
+    from trimtab.traces import read
+    from trimtab.traces.parquet import save
+
+    work = read(trace, lenient=lenient)
+    work = work.window(start, jobs) if start or jobs is not None else work
+    save(work, to)
+    err.print(f"{to}: {len(work):,} jobs{dropped_rows(work.meta)}", highlight=False, soft_wrap=True)
+
+
+@app.command(
+    "generate",
+    epilog="""
+**Examples**
+
+`trimtab trace generate mixed-gpu --out jobs.parquet --jobs 10000 --seed 1`
+
+`trimtab trace generate mixed-gpu --out busy.parquet --set load=1.2 --set arrivals=bursty`
+
+`trimtab trace generate log.swf.gz --out like.parquet --jobs 100000` — fitted to a trace
+
+`trimtab trace generate alibaba2018-like --machines 400 --days 2 --seed 1` — a folder of six tables
+""",
+)
+def trace_generate(
+    name: Annotated[str, typer.Argument(help="A generator, or a trace file to fit to.")],
+    to: Annotated[
+        Path | None, typer.Option("--out", help="A .parquet file; a folder for alibaba2018-like.")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(help="How many.")] = None,
+    seed: Annotated[int, typer.Option(help="Fixes everything.")] = 0,
+    machines: Annotated[
+        int | None, typer.Option(help="Of alibaba2018-like: how many (4000).")
+    ] = None,
+    days: Annotated[
+        float | None, typer.Option(help="Of alibaba2018-like: how many (8); day 0 is nearly empty.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="NAME=VALUE of the generator's arguments.")
+    ] = None,
+    json_file: JsonOption = None,
+) -> None:
+    """Make a workload, or a whole cluster trace like Alibaba's of 2018, from one seed."""
+    params: dict[str, Any] = {"jobs": jobs, "machines": machines, "days": days}
+    params = {key: value for key, value in params.items() if value is not None}
+    params.update(parsed(text) for text in settings or ())
+    if name == TWIN:
+        generate_twin(to or Path(TWIN), seed, params, json_file)
+        return
+    if to is None:
+        raise TrimtabError(f"{name}: where to? add --out jobs.parquet")
+    import numpy as np
+
+    from trimtab.traces import read, synthetic
+    from trimtab.traces.parquet import save
+
+    if name in synthetic.BY_NAME or not Path(name).exists():
+        work = synthetic.generate(name, seed=seed, **params)
+    else:
+        work = synthetic.like(read(name), rng=np.random.default_rng(seed), **params)
+    save(work, to)
+    err.print(f"{to}: {len(work):,} jobs", highlight=False, soft_wrap=True)
+
+
+def generate_twin(to: Path, seed: int, params: dict[str, Any], json_file: str | None) -> None:
+    """A folder with the six tables; what it made a table."""
+    from trimtab.traces.twin import write_twin
+
+    known = ("machines", "days", "dirt", "instances")
+    for key, value in params.items():
+        if key not in known:
+            raise TrimtabError(f"{TWIN}: {key}={value!r} is unknown; known: {', '.join(known)}")
+    with steps_bar() as told:
+        made = write_twin(to, seed=seed, told=told, **params)
+    if json_file:
+        write_json(json_file, made)
+    if json_file != "-":
+        table = Table(title=f"{to}: tables like Alibaba's of 2018", box=SIMPLE)
+        for column in ("table", "rows", "dirty"):
+            table.add_column(column, justify="left" if column == "table" else "right")
+        for table_name, rows in made["rows"].items():
+            dirty = sum(made["dirt"].get(table_name, {}).values())
+            table.add_row(table_name, f"{rows:,}", f"{dirty:,}")
+        out.print(table)
+        err.print(f"next: trimtab trace prepare {to} --out {to}-prepared", highlight=False)
+
+
+@app.command(
+    "sample",
+    epilog="""
+**Examples**
+
+`trimtab trace sample --every 5 --seconds 600 --out load.parquet` — this machine
+
+`trimtab trace sample http://localhost:9090 --seconds 86400 --out load.parquet` — the last day
+
+`trimtab trace sample planetlab.tar.xz --out load.parquet`
+
+`trimtab trace prepare load.parquet --out prepared` — then, for any of these
+""",
+)
+def trace_sample(
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="`live` = this machine; a Prometheus address; a PlanetLab or Bitbrains file."
+        ),
+    ] = "live",
+    to: Annotated[Path, typer.Option("--out", help="A .parquet file.")] = Path("load.parquet"),
+    every: Annotated[float, typer.Option(help="Seconds between samples.")] = 5.0,
+    seconds: Annotated[
+        float, typer.Option(help="How long: from now, or the time up to now.")
+    ] = 60.0,
+) -> None:
+    """Collect the load of machines: CPU, memory, network, disk and GPU use, a row a sample."""
+    import time
+
+    from trimtab.traces.samples_file import read_samples, save_samples
+
+    if source == "live":
+        samples = watched(every, seconds)
+    elif source.startswith(("http://", "https://")):
+        from trimtab.traces.prometheus import query_range
+
+        now_s = time.time()
+        samples = query_range(source, start_s=now_s - seconds, end_s=now_s, step_s=every)
+    else:
+        samples = read_samples(source)
+    save_samples(samples, to)
+    count, machines = len(samples.time_s), len(samples.names)
+    err.print(f"{to}: {count:,} samples of {machines:,} machines", highlight=False, soft_wrap=True)
+
+
+def watched(every_s: float, seconds: float) -> Any:
+    """Samples of this machine; Ctrl-C ends it early and keeps what there is."""
+    import time
+
+    import numpy as np
+
+    from trimtab.load.probe import Probe
+
+    probe, held = Probe(), []
+    try:
+        with bar("sampling", max(int(seconds / every_s), 1)) as step:
+            for one in probe.watch(every_s, until_s=time.time() + seconds):
+                held.append(one)
+                step(probe.name, 1)
+    except KeyboardInterrupt:
+        err.print(f"stopped after {len(held)} samples", highlight=False)
+    finally:
+        probe.close()
+    if not held:
+        raise TrimtabError(f"--seconds {seconds:g} ends before the first sample; give more")
+    columns = [np.concatenate(parts) for parts in zip(*(one[:8] for one in held))]
+    return held[0]._replace(**dict(zip(held[0]._fields, columns)))
