@@ -281,38 +281,44 @@ class Workload:
         return str(job) if self.job_id is None else str(self.job_id[job])
 
     def window(self, start: int, jobs: int | None = None) -> Workload:
-        """Rows `start .. start + jobs`. A job waits only for those of its parents that are
-        inside.
-        """
+        """Rows `start .. start + jobs`."""
         stop = len(self) if jobs is None else start + jobs
         if not (0 <= start < max(len(self), 1)) or stop > len(self) or stop <= start:
             raise TraceError(
                 f"{self.source}: rows {start}..{stop} are outside the trace of {len(self)} jobs; "
                 f"choose --start and --jobs within it"
             )
-        rows = slice(start, stop)
+        keep = np.zeros(len(self), bool)
+        keep[start:stop] = True
+        return self.only(keep)
+
+    def only(self, keep: Array) -> Workload:
+        """The rows where `keep` (J,) is true. A job waits only for those of its parents that
+        stay.
+        """
         ptr, idx = self.after_ptr, self.after_idx
         if ptr is not None and idx is not None:
             owner = np.repeat(np.arange(len(self)), np.diff(ptr))
-            keep = (owner >= start) & (owner < stop) & (idx >= start) & (idx < stop)
-            counts = np.bincount(owner[keep] - start, minlength=stop - start)
+            edge = keep[owner] & keep[idx]
+            place = np.cumsum(keep) - 1
+            counts = np.bincount(place[owner[edge]], minlength=int(keep.sum()))
             ptr = np.concatenate(([0], np.cumsum(counts)))
-            idx = idx[keep] - start
+            idx = place[idx[edge]]
 
         def cut(value: Any) -> Any:
             if isinstance(value, dict):
                 return {name: cut(part) for name, part in value.items()}
             return (
-                value[rows] if isinstance(value, np.ndarray) and len(value) == len(self) else value
+                value[keep] if isinstance(value, np.ndarray) and len(value) == len(self) else value
             )
 
         return replace(
             self,
             meta=cut(self.meta),
-            jobs=self.jobs[rows],
-            truth=self.truth[rows],
-            demand=self.demand[rows],
-            job_id=None if self.job_id is None else self.job_id[rows],
+            jobs=self.jobs[keep],
+            truth=self.truth[keep],
+            demand=self.demand[keep],
+            job_id=None if self.job_id is None else self.job_id[keep],
             after_ptr=ptr,
             after_idx=idx,
         )

@@ -13,8 +13,14 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def blocks(language: str) -> list[str]:
-    pattern = rf"```{language}\n(.*?)```"
-    return [block for page in PAGES for block in re.findall(pattern, page.read_text(), re.DOTALL)]
+    """The code blocks of one language; "" = of none."""
+    pattern = re.compile(r"^```([a-z]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+    return [
+        code
+        for page in PAGES
+        for named, code in pattern.findall(page.read_text())
+        if named == language
+    ]
 
 
 @pytest.mark.parametrize("code", blocks("python"), ids=lambda code: code.split("\n")[0][:40])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from trimtab import cli
-from trimtab.bench import BY_NAME, Row, Setup, chosen, header, inputs, measured, peers
+from trimtab.bench import BY_NAME, Row, Setup, chosen, header, inputs, measured, peers, traces
 from trimtab.bench.cases import Measured, pooled
 from trimtab.errors import TraceError, UnknownName
 from trimtab.sim import packing
@@ -74,6 +74,68 @@ def test_the_fastest_peer_stands_in_the_row():
     row = Row("swf-fcfs", 10.0, "jobs/s", {"slow": 1.0, "fast": 4.0})
     assert (row.peer, row.ratio, row.as_json()["peer_value"]) == ("fast", 2.5, 4.0)
     assert "quick" in header(Setup(quick=True))
+
+
+def test_json_of_the_group_of_traces_is_all_that_is_printed(monkeypatch, capsys):
+    words = ("traces", "--only", "load-window", "--quick", "--json", "-")
+    code, out, err = run(monkeypatch, capsys, *words)
+    (row,) = json.loads(out)
+    assert (code, err) == (0, "")
+    assert (row["name"], row["unit"], row["peer"]) == ("load-window", "us", None)
+    assert row["value"] > 0
+
+
+def test_an_unknown_group_is_one_line_with_the_known_ones(monkeypatch, capsys):
+    code, out, err = run(monkeypatch, capsys, "nonsense-group")
+    assert (code, out) == (2, "")
+    assert err == "error: group 'nonsense-group' is unknown; known: engine, traces\n"
+
+
+def test_a_row_belongs_to_its_group():
+    assert chosen(None, "traces") == list(traces.BY_NAME)
+    assert chosen(["load-window,prepare-1m"], "traces") == ["prepare-1m", "load-window"]
+    with pytest.raises(UnknownName, match=r"'load-window' is unknown; .* known: swf-fcfs, "):
+        chosen(["load-window"])
+    with pytest.raises(UnknownName, match="did you mean 'prepare-10m'"):
+        chosen(["prepare-10"], "traces")
+    assert not set(traces.BY_NAME) & set(BY_NAME)
+
+
+def ran(rows, form):
+    """What the processes would tell: 10 times the rows take 8 times as long; Polars failed."""
+    wall_s = {1_000_000: 1.0, 10_000_000: 8.0}[rows]
+    ours = {"wall_s": wall_s, "peak_mb": 500.0, "rows": rows}
+    return {"ours": ours, "DuckDB": {"wall_s": wall_s / 2, "peak_mb": 800.0}, "Polars": None}
+
+
+def test_a_peer_that_did_not_fit_into_the_memory_is_left_out(monkeypatch):
+    monkeypatch.setattr(traces, "run", ran)
+    speed, memory, growth = (
+        row
+        for row in measured(
+            Setup(quick=True), ["prepare-1m", "memory-1m", "growth-10x"], group="traces"
+        )
+    )
+    assert (speed.value, speed.unit, speed.peers) == (1e6, "rows/s", {"DuckDB alone": 2e6})
+    assert (memory.value, memory.unit, memory.peers) == (500.0, "MB", {"DuckDB alone": 800.0})
+    assert (growth.value, growth.unit) == (0.8, "x")  # 1e6 rows/s over 1.25e6
+
+
+def test_a_process_tells_its_time_and_memory_and_leaves_nothing(tmp_path):
+    (tmp_path / "twin").mkdir()
+    code = "open(OUT, 'w').close(); import os; os.remove(OUT); told(time.perf_counter(), rows=7)"
+    told = traces.timed(code, tmp_path / "twin")
+    assert told["rows"] == 7
+    assert told["wall_s"] >= 0 and told["peak_mb"] > 1
+    assert traces.timed("raise MemoryError", tmp_path / "twin") is None
+    assert [path.name for path in tmp_path.iterdir()] == ["twin"]
+
+
+def test_a_scratch_folder_is_gone_whatever_happens():
+    with pytest.raises(KeyboardInterrupt), traces.scratch() as folder:
+        (folder / "large").write_text("x")
+        raise KeyboardInterrupt
+    assert not folder.exists()
 
 
 @pytest.mark.slow

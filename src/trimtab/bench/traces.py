@@ -25,7 +25,6 @@ from trimtab.load.samples import Samples
 from trimtab.load.window import LoadWindow
 from trimtab.traces.twin import write_twin
 
-MEMORY = "2GB"
 ROWS_A_MACHINE, DAYS = 25_000, 8.0
 TABLES = ("machine_meta", "batch_task", "batch_instance")
 SIZES = {"1m": 1_000_000, "10m": 10_000_000, "100m": 100_000_000}
@@ -39,7 +38,7 @@ def told(began_s, **more):
 OURS = """
 from trimtab.traces.prepare import prepare
 began_s = time.perf_counter()
-manifest = prepare(FOLDER, OUT, memory_bytes=2 << 30)
+manifest = prepare(FOLDER, OUT, memory_bytes=2_000_000_000)
 told(began_s, rows=manifest["tables"]["batch_instance"]["in"])
 """
 DUCKDB = """

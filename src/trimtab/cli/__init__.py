@@ -9,7 +9,7 @@ import sys
 import typer
 
 from trimtab.cli import bench, compare, prepare, trace
-from trimtab.cli.shown import err, escaped
+from trimtab.cli.shown import err, escaped, say
 from trimtab.errors import TrimtabError
 
 app = typer.Typer(
@@ -33,7 +33,7 @@ def main() -> None:
         err.print(f"[bold red]error:[/] {escaped(str(mistake))}", highlight=False, soft_wrap=True)
         sys.exit(2)
     except (KeyboardInterrupt, typer.Abort):
-        err.print("stopped", highlight=False)
+        say("stopped")
         sys.exit(130)
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output went away, as `head` does

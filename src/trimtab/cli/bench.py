@@ -9,7 +9,7 @@ import typer
 from rich.box import SIMPLE
 from rich.table import Table
 
-from trimtab.cli.shown import JsonOption, bar, err, out, three_digits, write_json
+from trimtab.cli.shown import JsonOption, bar, out, say, three_digits, write_json
 
 app = typer.Typer()
 
@@ -58,13 +58,13 @@ def bench(
     if rows and json_file != "-":
         show_speeds(rows, header(setup))
     if interrupted:
-        err.print(f"stopped after {len(rows)} of {len(names)} rows; what is finished is above")
+        say(f"stopped after {len(rows)} of {len(names)} rows; what is finished is above")
         sys.exit(130)  # outside standalone mode typer.Exit would become a return value
 
 
 def show_speeds(rows: list[Any], header: str) -> None:
     """The table of a benchmark on the terminal."""
-    out.print(header, highlight=False, soft_wrap=True, style="dim")
+    out.print(header, highlight=False, soft_wrap=True, markup=False, style="dim")
     table = Table(box=SIMPLE, collapse_padding=True, pad_edge=False)  # fits 80 characters
     for column in ("name", "value", "unit", "peer", "its value", "ratio"):
         left = column in ("name", "unit", "peer")

@@ -14,8 +14,8 @@ from trimtab.cli.shown import (
     bar,
     command_line,
     dropped_rows,
-    err,
     out,
+    say,
     write_json,
 )
 from trimtab.errors import TrimtabError
@@ -99,6 +99,7 @@ def compare(
             raise TrimtabError(
                 f"--{name.replace('_', '-')} {value} is below {low:g}; give a larger number"
             )
+    keys = table_keys(metrics)
     question = Question(
         policies=policies or DEMO,
         trace=trace,
@@ -133,9 +134,9 @@ def compare(
     if results:
         told = dropped_rows(results[0].workload.meta)
         if told:
-            err.print(f"{name}{told}", highlight=False, soft_wrap=True)
+            say(f"{name}{told}")
     if results and json_file != "-":
-        show_results(results, metrics.split(",") if metrics else None)
+        show_results(results, keys)
     if results and report is not None and results[0].semantics != "packing":
         from trimtab.report.html import write_report
 
@@ -145,13 +146,25 @@ def compare(
             title=f"{len(set(question.policies))} policies on {name}",
             command=command_line(),
         )
-        err.print(f"report: {report}", highlight=False, soft_wrap=True)
+        say(f"report: {report}")
     if interrupted:
-        err.print(
+        say(
             f"stopped after {len(results)} of {len(question.policies) * seeds} runs; "
             "what is finished is above"
         )
         raise typer.Exit(130)
+
+
+def table_keys(metrics: str | None) -> list[str] | None:
+    """The metrics that the table shall show, checked before anything long begins."""
+    from trimtab.report.table import COLUMNS, ON_REQUEST
+
+    keys = [key.strip() for key in (metrics or "").split(",") if key.strip()]
+    known = [*COLUMNS, *ON_REQUEST]
+    for key in keys:
+        if key not in known:
+            raise TrimtabError(f"--metrics {key}: no such metric; known: {', '.join(known)}")
+    return keys or None
 
 
 def show_results(results: list[Any], keys: list[str] | None = None) -> None:
@@ -184,6 +197,7 @@ def show_results(results: list[Any], keys: list[str] | None = None) -> None:
         f"seeds {seeds[0]}..{seeds[-1]}; {command_line()}",
         highlight=False,
         soft_wrap=True,
+        markup=False,
         style="dim",
     )
 

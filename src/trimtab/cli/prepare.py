@@ -12,9 +12,10 @@ from rich.table import Table
 from trimtab.cli.shown import (
     JsonOption,
     LenientOption,
-    err,
+    named,
     out,
-    parsed,
+    resumable,
+    say,
     size_bytes,
     steps_bar,
     three_digits,
@@ -59,6 +60,9 @@ def trace_prepare(
     table: Annotated[
         list[str] | None, typer.Option(help="TABLE=FILE where several files would fit.")
     ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="First check the sha256 of published archives.")
+    ] = False,
     ray: Annotated[
         str | None, typer.Option(help="Run on Ray: an address, `auto`, or `local`.")
     ] = None,
@@ -82,25 +86,28 @@ def trace_prepare(
         machine_mem_gb=machine_mem_gb,
         lenient=lenient,
     )
-    if Path(source).is_dir() and not is_load(source):
-        named = dict(parsed(text) for text in table or ())
-        with steps_bar() as told:
-            manifest = prepare(
-                source, to, options=options, memory_bytes=size_bytes(memory), tables=named,
-                workers=on_ray(ray) if ray else None, told=told,
-            )  # fmt: skip
-    else:
-        from trimtab.traces.samples_file import read_samples
+    memory_bytes = size_bytes(memory)
+    with resumable():
+        if Path(source).is_dir() and not is_load(source):
+            tables = dict(named("--table", text, "batch_task=part.csv") for text in table or ())
+            with steps_bar() as told:
+                manifest = prepare(
+                    source, to, options=options, memory_bytes=memory_bytes, tables=tables,
+                    verified=verify,
+                    workers=on_ray(ray) if ray else None, told=told,
+                )  # fmt: skip
+        else:
+            from trimtab.traces.samples_file import read_samples
 
-        manifest = prepare_samples(read_samples(source), to, options=options)
-    page = write_prepared_report(to)
+            manifest = prepare_samples(read_samples(source), to, options=options)
+        page = write_prepared_report(to)
     if json_file:
         write_json(json_file, manifest)
     if json_file != "-":
         show(manifest, to)
     for note in manifest["notes"]:
-        err.print(f"note: {note}", highlight=False, soft_wrap=True)
-    err.print(f"report: {page}", highlight=False, soft_wrap=True)
+        say(f"note: {note}")
+    say(f"report: {page}")
 
 
 def is_load(source: str) -> bool:
@@ -126,17 +133,16 @@ def show(manifest: dict[str, Any], to: Path) -> None:
     from trimtab.report.prepared import quantile_rows
 
     cleaned = Table(title="rows", box=SIMPLE)
-    for column in ("table", "in", "kept", "removed"):
-        cleaned.add_column(column, justify="left" if column == "table" else "right")
-    cleaned.add_column("why")
+    for column in ("table", "in", "kept", "removed", "by rule"):
+        left = column in ("table", "by rule")
+        cleaned.add_column(column, justify="left" if left else "right", no_wrap=True)
     for name, counts in manifest["tables"].items():
-        why = [f"{n:,} {rule}" for rule, n in counts["removed"].items() if n]
+        why = [f"{n:>11,} {rule}" for rule, n in counts["removed"].items() if n]
         if counts.get("narrow"):
-            why.append(f"{counts['narrow']:,} of a wrong width")
+            why.append(f"{counts['narrow']:>11,} of a wrong width")
         removed = counts["in"] - counts["kept"]
-        cleaned.add_row(
-            name, f"{counts['in']:,}", f"{counts['kept']:,}", f"{removed:,}", ", ".join(why)
-        )
+        numbers = (f"{n:,}" for n in (counts["in"], counts["kept"], removed))
+        cleaned.add_row(name, *numbers, "\n".join(why))
     out.print(cleaned)
     rows = quantile_rows(to)
     if rows:

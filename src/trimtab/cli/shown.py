@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from trimtab.errors import TrimtabError
 
-out, err = Console(), Console(stderr=True)
+# no emoji: it would print the `:x:` of a name as a cross
+out, err = Console(emoji=False), Console(stderr=True, emoji=False)
 JsonOption = Annotated[
     str | None, typer.Option("--json", help="Write JSON to this file; `-` = standard output.")
 ]
@@ -28,6 +30,11 @@ LenientOption = Annotated[
 
 def escaped(text: str) -> str:
     return text.replace("[", "\\[")
+
+
+def say(text: str) -> None:
+    """One line on standard error, whatever brackets the names in it have."""
+    err.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
 def command_line() -> str:
@@ -82,11 +89,19 @@ def dropped_rows(meta: dict[str, Any]) -> str:
     return "".join(f"; dropped {n:,}: {why}" for why, n in meta.get("dropped", {}).items() if n)
 
 
-def parsed(text: str) -> tuple[str, Any]:
-    """NAME=VALUE with the value as JSON where it is, else as text."""
+def named(option: str, text: str, example: str) -> tuple[str, str]:
+    """The two sides of NAME=VALUE."""
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise TrimtabError(f"--set {text!r} is not NAME=VALUE; write for example --set load=0.9")
+        raise TrimtabError(
+            f"{option} {text!r} is not NAME=VALUE; write for example {option} {example}"
+        )
+    return name, value
+
+
+def parsed(text: str) -> tuple[str, Any]:
+    """NAME=VALUE of --set with the value as JSON where it is, else as text."""
+    name, value = named("--set", text, "load=0.9")
     try:
         return name, json.loads(value)
     except json.JSONDecodeError:
@@ -103,13 +118,47 @@ def steps_bar() -> Iterator[Any]:
         )
 
 
+@contextmanager
+def resumable() -> Iterator[None]:
+    """On Ctrl-C say that the command can be given again, and exit with 130.
+
+    An engine in the middle of a query passes the key on as an error of its own, so what was
+    pressed is remembered here and not read from the exception.
+    """
+    pressed: list[int] = []
+
+    def press(number: int, _: Any) -> None:
+        pressed.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGINT)
+    heard = before is signal.default_int_handler  # else it is ignored, as under nohup
+    try:
+        if heard:
+            signal.signal(signal.SIGINT, press)
+        yield
+    except BaseException as problem:
+        if not pressed and not isinstance(problem, KeyboardInterrupt):
+            raise
+        say("stopped; give the same command again to go on")
+        raise typer.Exit(130) from None
+    finally:
+        if heard:
+            signal.signal(signal.SIGINT, before)
+
+
 def size_bytes(text: str) -> int:
     """Bytes in a text such as 2GB, 512MB or 1.5GiB."""
-    found = re.fullmatch(r"\s*([\d.]+)\s*([kmgt]?)i?b?\s*", text, re.IGNORECASE)
+    found = re.fullmatch(r"\s*([\d.]+)\s*([kmgt]?)(i?)b?\s*", text, re.IGNORECASE)
     try:
-        return int(float(found[1]) * 1024 ** " kmgt".index(found[2].lower() or " "))  # type: ignore[index]
-    except (TypeError, ValueError):
-        raise TrimtabError(f"{text!r} is not a size; write for example 2GB or 512MB") from None
+        amount, letter, binary = found.groups()  # type: ignore[union-attr]
+        return int(
+            float(amount) * (1024 if binary else 1000) ** " kmgt".index(letter.lower() or " ")
+        )
+    except (AttributeError, ValueError):
+        raise TrimtabError(
+            f"--memory {text!r} is not a size; write for example 2GB or 512MB"
+        ) from None
 
 
 def three_digits(value: float) -> str:

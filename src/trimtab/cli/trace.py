@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,16 +18,19 @@ from trimtab.cli.shown import (
     LenientOption,
     bar,
     dropped_rows,
-    err,
+    escaped,
     out,
     parsed,
     readable,
+    resumable,
+    say,
     steps_bar,
     write_json,
 )
 from trimtab.errors import TrimtabError
 
 TWIN = "alibaba2018-like"
+WHOLE = {"machines": True, "days": False, "dirt": False, "instances": True}  # its settings
 app = typer.Typer(
     no_args_is_help=True, help="Describe, convert, generate, sample and prepare traces."
 )
@@ -48,9 +55,9 @@ def trace_describe(
     if json_file:
         write_json(json_file, told)
         return
-    table = Table(title=scene.name, show_header=False)
+    table = Table(title=escaped(scene.name), show_header=False)
     for name, value in told.items():
-        table.add_row(name, readable(value))
+        table.add_row(name, escaped(readable(value)))
     out.print(table)
 
 
@@ -72,7 +79,7 @@ def trace_convert(
     work = read(trace, lenient=lenient)
     work = work.window(start, jobs) if start or jobs is not None else work
     save(work, to)
-    err.print(f"{to}: {len(work):,} jobs{dropped_rows(work.meta)}", highlight=False, soft_wrap=True)
+    say(f"{to}: {len(work):,} jobs{dropped_rows(work.meta)}")
 
 
 @app.command(
@@ -95,7 +102,7 @@ def trace_generate(
         Path | None, typer.Option("--out", help="A .parquet file; a folder for alibaba2018-like.")
     ] = None,
     jobs: Annotated[int | None, typer.Option(help="How many.")] = None,
-    seed: Annotated[int, typer.Option(help="Fixes everything.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Fixes everything.")] = 0,
     machines: Annotated[
         int | None, typer.Option(help="Of alibaba2018-like: how many (4000).")
     ] = None,
@@ -121,35 +128,51 @@ def trace_generate(
     from trimtab.traces import read, synthetic
     from trimtab.traces.parquet import save
 
-    if name in synthetic.BY_NAME or not Path(name).exists():
-        work = synthetic.generate(name, seed=seed, **params)
-    else:
-        work = synthetic.like(read(name), rng=np.random.default_rng(seed), **params)
+    with suited(name, settings):
+        if name in synthetic.BY_NAME or not Path(name).exists():
+            work = synthetic.generate(name, seed=seed, **params)
+        else:
+            work = synthetic.like(read(name), rng=np.random.default_rng(seed), **params)
     save(work, to)
-    err.print(f"{to}: {len(work):,} jobs", highlight=False, soft_wrap=True)
+    say(f"{to}: {len(work):,} jobs")
+
+
+@contextmanager
+def suited(name: str, settings: list[str] | None) -> Iterator[None]:
+    """Turn what a generator makes of a value of the wrong kind into a mistake of the caller's."""
+    try:
+        yield
+    except (TypeError, ValueError) as problem:
+        if not settings:
+            raise
+        given = " ".join(f"--set {text}" for text in settings)
+        raise TrimtabError(f"{name}: {given} does not suit it ({problem})") from problem
 
 
 def generate_twin(to: Path, seed: int, params: dict[str, Any], json_file: str | None) -> None:
     """A folder with the six tables; what it made a table."""
     from trimtab.traces.twin import write_twin
 
-    known = ("machines", "days", "dirt", "instances")
     for key, value in params.items():
-        if key not in known:
-            raise TrimtabError(f"{TWIN}: {key}={value!r} is unknown; known: {', '.join(known)}")
-    with steps_bar() as told:
+        if key not in WHOLE:
+            raise TrimtabError(f"{TWIN}: {key}={value!r} is unknown; known: {', '.join(WHOLE)}")
+        if type(value) is not int and (WHOLE[key] or type(value) is not float):
+            wanted = "a whole number" if WHOLE[key] else "a number"
+            raise TrimtabError(f"{TWIN}: {key}={value!r} is not {wanted}; give one")
+    with resumable(), steps_bar() as told:
         made = write_twin(to, seed=seed, told=told, **params)
     if json_file:
         write_json(json_file, made)
     if json_file != "-":
-        table = Table(title=f"{to}: tables like Alibaba's of 2018", box=SIMPLE)
+        table = Table(title=f"{escaped(str(to))}: tables like Alibaba's of 2018", box=SIMPLE)
         for column in ("table", "rows", "dirty"):
             table.add_column(column, justify="left" if column == "table" else "right")
         for table_name, rows in made["rows"].items():
             dirty = sum(made["dirt"].get(table_name, {}).values())
             table.add_row(table_name, f"{rows:,}", f"{dirty:,}")
         out.print(table)
-        err.print(f"next: trimtab trace prepare {to} --out {to}-prepared", highlight=False)
+        source, prepared = shlex.quote(str(to)), shlex.quote(f"{to}-prepared")
+        say(f"next: trimtab trace prepare {source} --out {prepared}")
 
 
 @app.command(
@@ -184,6 +207,9 @@ def trace_sample(
 
     from trimtab.traces.samples_file import read_samples, save_samples
 
+    for option, value in (("--every", every), ("--seconds", seconds)):
+        if not 0 < value < math.inf:
+            raise TrimtabError(f"{option} {value:g} is no time; give seconds above 0")
     if source == "live":
         samples = watched(every, seconds)
     elif source.startswith(("http://", "https://")):
@@ -195,7 +221,7 @@ def trace_sample(
         samples = read_samples(source)
     save_samples(samples, to)
     count, machines = len(samples.time_s), len(samples.names)
-    err.print(f"{to}: {count:,} samples of {machines:,} machines", highlight=False, soft_wrap=True)
+    say(f"{to}: {count:,} samples of {machines:,} machine{'s' * (machines != 1)}")
 
 
 def watched(every_s: float, seconds: float) -> Any:
@@ -213,7 +239,7 @@ def watched(every_s: float, seconds: float) -> Any:
                 held.append(one)
                 step(probe.name, 1)
     except KeyboardInterrupt:
-        err.print(f"stopped after {len(held)} samples", highlight=False)
+        say(f"stopped after {len(held)} samples")
     finally:
         probe.close()
     if not held:

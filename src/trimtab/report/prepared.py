@@ -161,16 +161,20 @@ def _before_and_after(folder: Path, manifest: Mapping[str, Any]) -> str:
     after = {"CPU use (%)": 100 * found["cpu"], "Memory use (%)": 100 * found["mem"]}
     after[f"Mean wait of batch instances that start ({named})"] = wait_s / size_s
     after["CPU use: standard deviation between machines (%)"] = 100 * found["cpu_sd"]
+    columns = (("cpu", 100), ("mem", 100), ("wait_s", 1 / size_s), ("cpu_sd", 100))
     panels = {
-        name: [*_recorded(folder, column, span_s), line("after", found["time_s"], values, window_s)]
-        for (name, values), column in zip(after.items(), ("cpu", "mem", "", "cpu_sd"))
+        name: [
+            *_recorded(folder, column, scale, span_s),
+            line("after", found["time_s"], values, window_s),
+        ]
+        for (name, values), (column, scale) in zip(after.items(), columns)
     }
     drawn = plots.before_and_after(panels, span_s)
     caption = (
-        f"Grey: machines' samples as recorded, dirt and all, their mean every {BEFORE_S:g} s. Blue:"
-        f" clean, in windows of {window_s:g} s. A gap breaks the line. Where points are denser than"
-        " the plot, it shows the lowest and the highest of each stretch. Waiting times were never"
-        " sampled: they follow from the clean instances, so they have no before."
+        f"Grey: as recorded, dirt and all, means every {BEFORE_S:g} s. Blue: clean, in windows of"
+        f" {window_s:g} s. A gap breaks the line. Where points are denser than the plot, it shows"
+        " the lowest and the highest of each stretch. A wait is the time from the end of a task's"
+        " parents to the start of its instance; as recorded it may be below zero."
     )
     rows = [_jumps(name, lines, round(window_s / BEFORE_S)) for name, lines in panels.items()]
     far, near = f"{window_s:g} s apart", f"{BEFORE_S:g} s apart"
@@ -184,13 +188,13 @@ def _before_and_after(folder: Path, manifest: Mapping[str, Any]) -> str:
     )
 
 
-def _recorded(folder: Path, name: str, span_s: tuple[float, float]) -> list[Line]:
+def _recorded(folder: Path, name: str, scale: float, span_s: tuple[float, float]) -> list[Line]:
     """The raw series of that name inside the windows, if there is one."""
     time_s = numbers(folder / "raw.parquet", "time_s")
     inside = (time_s >= span_s[0]) & (time_s < span_s[1])
-    if not name or not inside.any():
+    value = scale * numbers(folder / "raw.parquet", name)[inside]
+    if not np.isfinite(value).any():
         return []
-    value = 100 * numbers(folder / "raw.parquet", name)[inside]
     return [line("before", time_s[inside], value, BEFORE_S)]
 
 

@@ -98,6 +98,11 @@ def is_prepared(path: str | Path) -> bool:
 
 def read_prepared(path: str | Path, *, lenient: bool = False) -> Workload:
     """The workload of a prepared folder, which was cleaned when it was made."""
+    if not (Path(path) / "workload.parquet").is_file():
+        raise TraceError(
+            f"{path}: holds the load of machines and no work to schedule; prepare a folder with "
+            f"batch_task, or give a trace of jobs"
+        )
     module, function = READERS["parquet"]
     return getattr(import_module(module), function)(
         Path(path) / "workload.parquet", lenient=lenient

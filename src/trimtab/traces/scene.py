@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trimtab.core import Cluster, Profile, Workload, uniform_profile
+from trimtab.core import Array, Cluster, Profile, Workload, uniform_profile
 from trimtab.errors import TraceError
 from trimtab.traces import file_kind, is_prepared, openb, pai, presets, read, synthetic
 from trimtab.traces.cluster_file import profile_for, read_cluster
@@ -71,6 +71,8 @@ def open_scene(
         nodes, profile = own_cluster(trace, work)
     else:
         nodes, profile = open_cluster(cluster, work)
+        if work.truth["service"].any() and is_prepared(trace):
+            work = services_for(work, own_cluster(trace, work)[0], nodes)
     scene = Scene(work, nodes, profile, Path(trace).name, False)
     return _fixed(scene, estimate, load, gpu_jobs, seed)
 
@@ -82,21 +84,27 @@ def _fixed(scene: Scene, estimate: str, load: float | None, gpu_jobs: float, see
         work = mapped(work, nodes, seed=seed, gpu_jobs=gpu_jobs)
         profile = gavel_profile(work.kinds, nodes.kinds)
     if load is not None:
-        nodes = at_load(work, nodes, profile, load)
+        work, nodes = at_load(work, nodes, profile, load)
     return scene._replace(workload=work, cluster=nodes, profile=profile)
 
 
-def at_load(work: Workload, nodes: Cluster, profile: Profile, load: float) -> Cluster:
+def at_load(
+    work: Workload, nodes: Cluster, profile: Profile, load: float
+) -> tuple[Workload, Cluster]:
     """The cluster with so many of its nodes of each kind left that the trace offers it `load`.
 
-    Nodes are left out evenly over the list, so that regions keep their shares. Offered is the work
-    of the scarcest resource over the span of arrivals.
+    Offered is the work of the scarcest resource over the span of arrivals, against what services
+    leave free. Nodes are left out evenly over the regions, and services with them.
     """
     if not load > 0:
         raise TraceError(f"--load {load:g} is not above 0; give for example 0.9")
-    submit_s = work.jobs["submit_s"]
-    span_s = max(float(submit_s[-1] - submit_s[0]), 1e-9)
-    offered = max(busy_s(work, nodes, profile).values()) / span_s
+    submit_s = work.jobs["submit_s"][work.truth["service"] == 0]
+    span_s = max(float(submit_s[-1] - submit_s[0]), 1e-9) if len(submit_s) else 1e-9
+    taken = service_shares(work, nodes)
+    offered = max(
+        seconds / span_s / max(1 - taken.get(name, 0.0), 1e-9)
+        for name, seconds in busy_s(work, nodes, profile).items()
+    )
     if offered > load:
         raise TraceError(
             f"--load {load:g}: {work.source} offers {offered:.3g} to all of {nodes.source}; "
@@ -105,16 +113,52 @@ def at_load(work: Workload, nodes: Cluster, profile: Profile, load: float) -> Cl
     chosen = []
     for kind in range(len(nodes.kinds)):
         rows = np.flatnonzero(nodes.nodes["kind"] == kind)
-        keep = max(round(len(rows) * offered / load), 1 if len(rows) else 0)
-        chosen.append(rows[(np.arange(keep) * len(rows)) // max(keep, 1)])
+        rows = rows[np.argsort(nodes.nodes["region"][rows], kind="stable")]
+        chosen.append(rows[_evenly(len(rows), offered / load)])
     rows = np.sort(np.concatenate(chosen))
-    return replace(
+    left = replace(
         nodes,
         nodes=nodes.nodes[rows],
         capacity=nodes.capacity[rows],
         names=None if nodes.names is None else nodes.names[rows],
         source=f"{len(rows):,} of {nodes.source}, at load {load:g}",
     )
+    return thinned(work, len(rows) / len(nodes)), left
+
+
+def service_shares(work: Workload, nodes: Cluster) -> dict[str, float]:
+    """Share of the cluster that services take, by resource that both have."""
+    demand = work.demand[work.truth["service"] == 1].sum(axis=0)
+    total = dict(zip(nodes.resources, nodes.capacity.sum(axis=0)))
+    return {
+        name: float(demand[r] / total[name])
+        for r, name in enumerate(work.resources)
+        if total.get(name, 0) > 0
+    }
+
+
+def services_for(work: Workload, own: Cluster, nodes: Cluster) -> Workload:
+    """The work with as large a share of services on other nodes as they had on their own."""
+    before, after = service_shares(work, own), service_shares(work, nodes)
+    ratio = [before[name] / after[name] for name in after if after[name] > 0 and name in before]
+    return thinned(work, min([1.0, *ratio]))
+
+
+def thinned(work: Workload, share: float) -> Workload:
+    """The work with that share of its services, taken evenly; all else stays."""
+    services = np.flatnonzero(work.truth["service"] == 1)
+    if share >= 1 or not len(services):
+        return work
+    keep = np.ones(len(work), bool)
+    keep[services] = False
+    keep[services[_evenly(len(services), share)]] = True
+    return work.only(keep)
+
+
+def _evenly(count: int, share: float) -> Array:
+    """Places of about `share` of so many things, at least one of them."""
+    kept = min(max(round(count * share), 1 if count else 0), count)
+    return (np.arange(kept) * count) // max(kept, 1)
 
 
 def own_cluster(trace: str, work: Workload) -> tuple[Cluster, Profile]:

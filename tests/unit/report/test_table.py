@@ -5,7 +5,10 @@ import pytest
 from rich.console import Console
 from tests.unit.report.made import pool
 
+from trimtab.errors import UnknownName
 from trimtab.report.table import (
+    COLUMNS,
+    ON_REQUEST,
     as_rich,
     columns,
     interval,
@@ -120,6 +123,68 @@ def test_only_columns_that_say_something_are_shown():
     told = columns(summary([pool("fcfs"), pool("sjf", delay_s=1.0)]))
     keys = [column.key for column in told]
     assert keys == ["jct_mean_s", "wait_mean_s", "wait_p95_s", "bsld_mean", "utilization"]
+
+
+ASKED = ["uti", "awt_s", "ldi", "tsr"]
+
+
+def rows_with(**metrics):
+    """Two policies, the first of which comes first; each metric is a pair of their values."""
+
+    def measured(result):
+        which = ["first", "second"].index(result.policy)
+        return {"jct_mean_s": 10.0 + which, **{name: both[which] for name, both in metrics.items()}}
+
+    return summary([pool("second"), pool("first")], measured)
+
+
+def test_columns_that_are_asked_for_stand_in_the_order_asked():
+    rows = summary([pool("fcfs"), pool("sjf", delay_s=1.0)])
+    assert [column.key for column in columns(rows, ASKED)] == ASKED
+    assert [column.key for column in columns(rows, ASKED[::-1])] == ASKED[::-1]
+    mixed = ["tsr", "jct_mean_s", "uti"]
+    assert [column.key for column in columns(rows, mixed)] == mixed
+
+
+def test_columns_on_request_are_not_shown_unasked():
+    assert not {column.key for column in columns(rows_with(uti=(0.5, 0.6)))} & set(ON_REQUEST)
+    assert not set(ON_REQUEST) & set(COLUMNS)
+
+
+def test_what_is_asked_for_is_shown_even_if_it_is_all_zero():
+    rows = rows_with(energy_j=(0.0, 0.0), awt_s=(0.0, 0.0))
+    assert [column.key for column in columns(rows)] == ["jct_mean_s"]
+    told = columns(rows, ["energy_j", "awt_s"])
+    assert [(column.key, column.cells) for column in told] == [
+        ("energy_j", ("0", "0")),
+        ("awt_s", ("0", "0")),
+    ]
+
+
+def test_columns_on_request_have_a_unit_and_mark_the_better_one():
+    rows = rows_with(uti=(0.5, 0.75), awt_s=(600.0, 300.0), ldi=(0.2, 0.1), tsr=(0.875, 1.0))
+    told = {c.key: (c.short, c.unit, c.cells, c.best) for c in columns(rows, ASKED)}
+    second = (False, True)
+    assert told == {
+        "uti": ("UTI", "%", ("50", "75"), second),  # more is better
+        "awt_s": ("AWT", "min", ("10", "5"), second),
+        "ldi": ("LDI", "", ("0.200", "0.100"), second),
+        "tsr": ("TSR", "%", ("87.5", "100"), second),
+    }
+
+
+def test_what_was_not_measured_is_left_out():
+    assert [column.key for column in columns(rows_with(tsr=(0.9, 0.8)), ASKED)] == ["tsr"]
+
+
+def test_an_unknown_metric_is_refused_with_the_known_ones():
+    with pytest.raises(UnknownName, match="'nope' is no column of the table; known: jct_mean_s"):
+        columns(rows_with(), ["jct_mean_s", "nope"])
+
+
+def test_the_ratio_to_the_best_rule_stands_beside_what_was_asked_for():
+    results = [pool(policy, seed, seed) for policy in ("fcfs", "sjf") for seed in (0, 1)]
+    assert [column.key for column in columns(summary(results), ["uti"])] == ["uti", "versus"]
 
 
 def test_the_best_of_a_column_is_marked_and_equals_are_not():

@@ -1,6 +1,8 @@
 """Finds the tables of the trace in a folder, whatever form they were downloaded in."""
 
+import hashlib
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,6 +12,7 @@ from trimtab.traces.alibaba2018.tables import DOWNLOAD, TABLES
 PACKED = ("", ".gz", ".xz", ".bz2")
 TARS = (".tar.gz", ".tgz", ".tar", ".tar.xz")
 WHOLE = "alibaba_clusterdata_v2018"
+WHOLE_SHA256 = "ccb3dc93786507dd42eed29ef62c82220d07f877f269e5fad39f31bf75134ed1"
 HOUR = ("spar_hour_tasks", "spar_hour_instances")  # every job of one hour, from the package spar
 
 
@@ -110,3 +113,20 @@ def _hour(
     tasks = [p for p in sorted(folder.glob(f"{HOUR[0]}*")) if _is_table(p)]
     instances = [p for p in sorted(folder.glob(f"{HOUR[1]}*.parquet")) if _is_table(p)]
     return (tasks[0], instances[0]) if tasks and instances else None
+
+
+def verify(tables: dict[str, Found], told: Callable[[str, int, int], None]) -> int:
+    """Compare published archives with their published sha256; returns how many there were."""
+    known = {f"{table}.tar.gz": one.sha256 for table, one in TABLES.items()}
+    known[f"{WHOLE}.tar.gz"] = WHOLE_SHA256
+    paths = sorted({path for found in tables.values() for path in found.paths})
+    paths = [path for path in paths if path.name in known]
+    for n, path in enumerate(paths):
+        told(f"verifying {path.name}", n, len(paths))
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        if found != known[path.name]:
+            raise TraceError(
+                f"{path}: its sha256 is {found}, published is {known[path.name]}; download it again"
+            )
+    return len(paths)

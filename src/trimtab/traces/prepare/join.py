@@ -21,16 +21,18 @@ from trimtab.core import Array
 from trimtab.load import sums as load
 from trimtab.traces.prepare.meta import CORES, MEMORY, quoted
 from trimtab.traces.prepare.plan import Plan, write_text
-from trimtab.traces.prepare.route import COMPRESSION, LARGE
+from trimtab.traces.prepare.route import BEFORE_S, COMPRESSION, LARGE
 
 KEYS = {  # what tells a row from its repeats
     "machine_usage": ("node", "time_ms"),
     "container_usage": ("service", "time_ms"),
     "batch_instance": ("row_hash",),
 }
-TASK_SUMS = ("n", "run_s", "run_max_s", "cpu", "mem")  # cpu, mem: 1e-2 and 1e-4 of a unit x s
+# cpu, mem: 1e-2 and 1e-4 of a unit x s, over the seconds of the instances that recorded them
+TASK_SUMS = ("n", "run_s", "run_max_s", "cpu_s", "cpu", "mem_s", "mem")
 TASK_COLUMNS = ("task", *TASK_SUMS)
 WAIT_COLUMNS = ("window", *load.QUEUE)
+RAW_COLUMNS = ("point", "starts", "wait_s")
 SUSPECT_BITS = 1 << 26  # 8 MB: one bit in a dozen is set by a few million rows
 JOINED = """
     SELECT i.* EXCLUDE (key), coalesce(t.task, -1)::INTEGER AS task,
@@ -197,6 +199,7 @@ class Period:
         self.use: Array | None = None  # (windows, services, USE)
         self.waits: list[Array] = []  # rows of WAIT_COLUMNS
         self.tasks = np.zeros((0, len(TASK_COLUMNS)), np.int64)
+        self.raw = np.zeros((plan.period_s // BEFORE_S + 2, 2), np.int64)  # starts, their waits
 
     def starts_here(self, time_s: Array) -> Array:
         return (time_s // self.plan.period_s) == self.period
@@ -253,7 +256,7 @@ class Period:
         runs, starts, counts = sifted(
             again, found["task"], found["node"], found["start_s"], found["end_s"],
             found["runnable_s"], found["task_s"], found["plan_cpu"], found["plan_mem"],
-            capacity, mean, self.period * self.plan.period_s, self.plan.period_s,
+            capacity, mean, self.period * self.plan.period_s, self.plan.period_s, self.raw,
         )  # fmt: skip
         for name, count in zip(("repeated", "unknown-task", "before-task"), counts):
             self.count("batch_instance", name, count)
@@ -287,6 +290,10 @@ class Period:
         write_numbers(path.with_suffix(".node"), load.SUMS, node)
         write_numbers(path.with_suffix(".queue"), WAIT_COLUMNS, waits)
         write_numbers(path.with_suffix(".tasks"), TASK_COLUMNS, self.tasks)
+        point = np.flatnonzero(self.raw[:, 0])
+        first = self.period * self.plan.period_s // BEFORE_S
+        raw = np.column_stack((first + point, self.raw[point]))
+        write_numbers(path.with_suffix(".raw"), RAW_COLUMNS, raw)
         if self.use is not None:
             total = self.use.sum(axis=0)
             at = np.flatnonzero(total[:, 0])
@@ -336,9 +343,11 @@ def _parts(held: dict[str, Routed], table: str, plan: Plan) -> Iterator[pa.Table
 def sifted(
     again: Array, task: Array, node: Array, start_s: Array, end_s: Array, runnable_s: Array,
     task_s: Array, plan_cpu: Array, plan_mem: Array, capacity: Array, mean: Array, from_s: int,
-    period_s: int,
+    period_s: int, raw: Array,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
     """Rows that count, as columns for the sums: all that run here, then those that start here.
+
+    `raw` adds up the waits as recorded, repeats and impossible ones too, every half minute.
 
     Third, how many of those that start here are repeats, of no task, or before their task.
     """
@@ -353,6 +362,10 @@ def sifted(
     kept = mine = 0
     for i in range(rows):
         here = from_s <= start_s[i] < from_s + period_s
+        if here and task[i] >= 0:
+            point = start_s[i] // BEFORE_S - from_s // BEFORE_S
+            raw[point, 0] += 1
+            raw[point, 1] += start_s[i] - runnable_s[i]
         reason = 0 if again[i] else 1 if task[i] < 0 else 2 if start_s[i] < task_s[i] else 3
         if reason < 3:
             counts[reason] += here
@@ -387,6 +400,8 @@ def add_use(
         row[1] += run_s
         row[2] = max(row[2], run_s)
         if np.isfinite(cpu[i]):
-            row[3] += np.int64(np.rint(cpu[i] * 100)) * run_s
+            row[3] += run_s
+            row[4] += np.int64(np.rint(cpu[i] * 100)) * run_s
         if np.isfinite(mem[i]):
-            row[4] += np.int64(np.rint(mem[i] * 10_000)) * run_s
+            row[5] += run_s
+            row[6] += np.int64(np.rint(mem[i] * 10_000)) * run_s

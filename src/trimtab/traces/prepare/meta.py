@@ -16,11 +16,12 @@ from trimtab.traces.alibaba2018.rows import parquet_rows, pieces, readable, text
 from trimtab.traces.alibaba2018.source import Found
 from trimtab.traces.alibaba2018.tables import MOST_S, TABLES
 from trimtab.traces.prepare.plan import Plan, write_text
-from trimtab.traces.prepare.rules import RULES, verdict
+from trimtab.traces.prepare.rules import RULES, number_of, verdict
 
 CORES, MEMORY = 96.0, 100.0  # of every machine of the trace: what a task is held against without
 UNITS_SHARE = 1e-3  # of the rows whose time is beyond a year: more is another unit of time
-FEW = 10  # such rows, though they may be a larger share of a small file
+FEW = 3  # such rows, though they may be a larger share of a small file
+STRAY_SHARE = 1e-2  # of the rows that lie a day or more from the rest: more is another unit too
 A_DAY_S = 86_400
 SPAN = "span.json"  # in the work folder: the first and last second of the trace, by its tasks
 
@@ -175,13 +176,28 @@ def _check_units(db: duckdb.DuckDBPyConnection, plan: Plan, table: str) -> None:
 
 def refuse_units(path: Path, column: str, total: int, beyond: int, number: Any, value: Any) -> None:
     """A few times beyond a year are dirt, many another unit; `number` is the first row, from 0."""
-    if 2 * beyond >= max(total, 1) or beyond > max(UNITS_SHARE * total, FEW):
+    if _too_many(beyond, total, UNITS_SHARE):
         where = f" row {int(number) + 1}" if path.suffix == ".parquet" else int(number) + 1
         raise TraceError(
             f"{path}:{where}: {column}={value:.0f} s is beyond a year, as are {beyond:,} "
             f"of {total:,} rows: the times are not all in seconds; divide milliseconds by 1,000 "
             f"and microseconds by 1,000,000"
         )
+
+
+def refuse_strays(path: Path, counts: dict[str, Any], line: str = "") -> None:
+    """A few rows far from the rest of the trace are dirt, many have times in another unit."""
+    stray, total = counts["removed"]["stray-time"], counts["in"]
+    if _too_many(stray, total, STRAY_SHARE):
+        raise TraceError(
+            f"{path}{line}: {stray:,} of {total:,} rows lie more than a day from the rest of the "
+            f"trace: their times are in another unit or of another trace; divide milliseconds by "
+            f"1,000, or leave those rows out"
+        )
+
+
+def _too_many(rows: int, total: int, share: float) -> bool:
+    return 2 * rows >= max(total, 1) or rows > max(share * total, FEW)
 
 
 def _judge(db: duckdb.DuckDBPyConnection, plan: Plan, table: str, select: str) -> dict[str, Any]:
@@ -283,6 +299,10 @@ def _tasks(db: duckdb.DuckDBPyConnection, plan: Plan, path: Path) -> dict[str, A
         first_s=first_s, last_s=last_s, own="{own}",
     )  # fmt: skip
     counts = _judge(db, plan, "batch_task", select)
+    stray = number_of("batch_task", "stray-time")
+    first = db.execute(f"SELECT min(number) FROM judged WHERE rule = {stray}").fetchone()
+    line = f":{first[0] + 1}" if first and first[0] is not None else ""
+    refuse_strays(plan.tables["batch_task"].paths[0], counts, line)
     db.execute(ORDERED.replace("{name}", TASK_NAME))
     db.execute("DROP TABLE judged")
     same = db.execute("SELECT count(*) - count(DISTINCT key) FROM tasks").fetchone()

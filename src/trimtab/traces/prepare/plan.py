@@ -85,13 +85,13 @@ class Plan:
     @property
     def most_rows(self) -> int:
         """Rows of one table that a step holds at once."""
-        return max(10_000, self.memory_bytes // 1000)
+        return max(10_000, self.memory_bytes // 1300)
 
     def connect(self) -> duckdb.DuckDBPyConnection:
         """An engine with its share of the memory; what does not fit goes to the work folder."""
         return duckdb.connect(
             config={
-                "memory_limit": f"{max(self.memory_bytes * 35 // 100, 64 << 20)}B",
+                "memory_limit": f"{max(self.memory_bytes * 30 // 100, 64 << 20)}B",
                 "temp_directory": str(self.work / "spill"),
                 "preserve_insertion_order": False,
                 "threads": os.cpu_count() or 1,
@@ -132,7 +132,11 @@ def piece_of(memory_bytes: int) -> int:
 
 
 def claim(plan: Plan) -> Plan:
-    """Make the work folder ours, or go on in it, in the pieces in which the same was begun."""
+    """Make the work folder ours, or go on in it, in the pieces in which the same was begun.
+
+    Where a file has changed since, the work begins anew. A run that stopped at a bad line may go on
+    leniently: the pieces that it finished had none.
+    """
     mine = fingerprint(plan)
     try:
         plan.work.mkdir(parents=True, exist_ok=True)
@@ -144,6 +148,10 @@ def claim(plan: Plan) -> Plan:
     if path.exists():
         begun = json.loads(path.read_text())
         piece_bytes = begun.pop("piece_bytes")
+        begun["options"]["lenient"] |= mine["options"]["lenient"]
+        if begun["options"] == mine["options"] and begun["sources"] != mine["sources"]:
+            shutil.rmtree(plan.work)
+            return claim(plan)
         if begun != mine:
             raise TraceError(
                 f"{plan.out}: was begun with {difference(begun, mine)}; finish it with the same, "

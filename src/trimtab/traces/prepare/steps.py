@@ -17,7 +17,7 @@ from trimtab.errors import TraceError
 from trimtab.load import sums as load
 from trimtab.traces.alibaba2018.hour import as_tables
 from trimtab.traces.alibaba2018.rows import Piece, is_stream, pieces
-from trimtab.traces.alibaba2018.source import find_tables
+from trimtab.traces.alibaba2018.source import find_tables, verify
 from trimtab.traces.cluster_file import save_cluster
 from trimtab.traces.prepare.join import (
     Machines,
@@ -29,7 +29,7 @@ from trimtab.traces.prepare.join import (
     rows_of,
 )
 from trimtab.traces.prepare.levels import CODEC, cut, left_out, write_levels, write_segments
-from trimtab.traces.prepare.meta import describe_tables, refuse_empty
+from trimtab.traces.prepare.meta import describe_tables, refuse_empty, refuse_strays
 from trimtab.traces.prepare.plan import (
     MADE_BY,
     MOVING,
@@ -50,7 +50,7 @@ from trimtab.traces.prepare.workload import write_workload
 
 Told = Callable[[str, int, int], None]  # (step, done, total; 0 = not known yet)
 APART_S = 86_400  # rows further than this from the bulk of the trace are strays
-DEFAULT_MEMORY = 2 << 30
+DEFAULT_MEMORY, LEAST_MEMORY = 2_000_000_000, 256_000_000
 
 
 class Workers(Protocol):
@@ -102,11 +102,13 @@ def prepare(
     options: Options | None = None,
     memory_bytes: int = DEFAULT_MEMORY,
     tables: dict[str, str] | None = None,
+    verified: bool = False,
     workers: Workers | None = None,
     told: Told | None = None,
 ) -> dict[str, Any]:
     """Clean, join and window the trace in a folder; returns the manifest that it writes last.
 
+    `verified` first compares published archives with their published sha256.
     Run again after a stop, it goes on; finished, it returns what is there.
     """
     say: Told = told or (lambda step, done, total: None)
@@ -117,6 +119,8 @@ def prepare(
     manifest = finished(plan)
     if manifest is not None:
         return manifest
+    if verified:
+        verify(plan.tables, say)
     plan = claim(plan)
     if plan.hour:
         with plan.connect() as db:
@@ -132,10 +136,8 @@ def planned(
     folder: Path, out: Path, options: Options, memory_bytes: int, tables: dict[str, str] | None
 ) -> Plan:
     """What there is to do, from what the folder holds."""
-    if memory_bytes < 256 << 20:
-        raise TraceError(
-            f"--memory {memory_bytes / 2**20:.0f}MB is too little; give at least 256MB"
-        )
+    if memory_bytes < LEAST_MEMORY:
+        raise TraceError(f"--memory {memory_bytes / 1e6:.0f}MB is too little; give at least 256MB")
     found = find_tables(folder, tables)
     known = dict(found.tables)
     notes = [f"left aside: {', '.join(found.aside)}"] if found.aside else []
@@ -236,8 +238,10 @@ def _finish(plan: Plan, say: Told) -> dict[str, Any]:
     segments = cut(first, last - first, plan.options)
     counts = _counts(plan, periods)
     for table in LARGE:
-        if table in counts and not counts[table]["kept"]:
-            refuse_empty(plan, table, counts[table])
+        if table in counts:
+            if not counts[table]["kept"]:
+                refuse_empty(plan, table, counts[table])
+            refuse_strays(plan.tables[table].paths[0], counts[table])
     if machines.names:
         done = 0
 
@@ -251,7 +255,7 @@ def _finish(plan: Plan, say: Told) -> dict[str, Any]:
             segments, stepped,
         )  # fmt: skip
         _write_machines(plan, ready, machines)
-        _write_raw(plan, ready / "raw.parquet")
+        _write_raw(plan, ready / "raw.parquet", periods)
     write_segments(ready / "segments.parquet", segments, plan.options.window_s)
     say("writing the workload", 0, 1)
     made = write_workload(ready / "workload.parquet", plan, periods, segments)
@@ -335,23 +339,31 @@ def _strays(plan: Plan, table: str, periods: range) -> int:
     return count
 
 
-def _write_raw(plan: Plan, path: Path) -> None:
-    """The recorded samples of machines, dirt and all, every half minute: what was there before."""
+def _write_raw(plan: Plan, path: Path, periods: range) -> None:
+    """What was recorded, dirt and all, every half minute: samples of machines and waits."""
     sums: dict[int, Any] = {}
+
+    def add(points: Any, table: Any, columns: slice) -> None:
+        for point, row in zip(points, table):
+            sums.setdefault(int(point), np.zeros(len(RAW) + 2, np.int64))[columns] += row
+
     for told in sorted((plan.work / "rows").glob("machine_usage-*.json")):
         found = json.loads(told.read_text())["before"]
         table = np.array([found[name] for name in RAW], np.int64).T.reshape(-1, len(RAW))
-        for point, row in zip(found["point"], table):
-            sums[point] = sums.get(point, 0) + row
+        add(found["point"], table, slice(0, len(RAW)))
+    for period in periods:
+        held = read_numbers(plan.work / "sums" / f"{period:06d}.raw")
+        add(held[:, 0], held[:, 1:], slice(len(RAW), None))
     points = np.array(sorted(sums), np.int64)
-    n, cpu, square, mem = np.array([sums[p] for p in points]).reshape(-1, len(RAW)).T / 1e4
-    n = np.rint(n * 1e4)
+    table = np.array([sums[p] for p in points]).reshape(-1, len(RAW) + 2)
+    n, cpu, square, mem, starts, wait_s = table.T.astype(np.float64)
     with np.errstate(invalid="ignore"):
-        mean = cpu / n
-        spread = np.sqrt(np.maximum(square / 1e4 / n - mean**2, 0))
-        columns = {"time_s": points * float(BEFORE_S), "samples": n.astype(np.int64)}
-        columns |= {"cpu": mean, "cpu_sd": spread, "mem": mem / n}
-    pq.write_table(pa.table(columns), path, **CODEC)
+        mean = cpu / n / 1e4
+        columns = {"time_s": points * float(BEFORE_S), "samples": table[:, 0], "cpu": mean}
+        columns["cpu_sd"] = np.sqrt(np.maximum(square / n / 1e8 - mean**2, 0))
+        columns |= {"mem": mem / n / 1e4, "starts": table[:, 4], "wait_s": wait_s / starts}
+    arrays = {name: pa.array(column, from_pandas=True) for name, column in columns.items()}
+    pq.write_table(pa.table(arrays), path, **CODEC)
 
 
 def _write_machines(plan: Plan, folder: Path, machines: Machines) -> None:

@@ -6,11 +6,13 @@ form of `traces.parquet`, so that a trace of any length needs little memory.
 """
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numba import njit
 
@@ -33,64 +35,89 @@ PER_JOB |= {"mem_ratio": pa.float32(), "straggle": pa.float32(), "span_s": pa.fl
 def write_workload(path: Path, plan: Plan, periods: range, segments: Segments) -> dict[str, int]:
     """Write `workload.parquet`; returns how many tasks, services and dependencies it has."""
     tasks = pq.ParquetFile(plan.work / "batch_task.parquet")
-    count = tasks.metadata.num_rows
-    used = task_use(plan.work / "sums", periods, count)
-    ptr, idx, cyclic = parents(tasks)
+    use = TaskUse(plan.work / "sums", periods)
     services = service_columns(plan)
     made = Blocks(path, plan, segments)
-    at = dag = taken = 0
-    last_job = None
-    for batch in tasks.iter_batches(BLOCK):
-        rows = slice(at, at + batch.num_rows)
-        jobs = batch["job_name"].to_pylist()
-        change = np.array([job != before for job, before in zip(jobs, [last_job, *jobs[:-1]])])
-        dag_of = dag + np.cumsum(change) - 1
-        dag, last_job = dag + int(change.sum()), jobs[-1] if jobs else last_job
-        columns = task_columns(batch, used[rows], plan)
-        columns["meta.dag"] = dag_of
-        submit_s = columns["submit_s"]
-        lists = (ptr[at : at + batch.num_rows + 1], idx)
+    at = dag = taken = edges = cyclic = 0
+    for batch in whole_jobs(tasks):
+        columns = task_columns(batch, use.of(at, batch.num_rows), plan)
+        change = job_starts(batch)
+        columns["meta.dag"] = dag + np.cumsum(change) - 1
+        dag += int(change.sum())
+        ptr, idx, lost = parents(batch, at)
+        edges, cyclic = edges + len(idx), cyclic + lost
         at += batch.num_rows
-        final = at == count
-        until = len(services["submit_s"]) if final else int(
-            np.searchsorted(services["submit_s"], submit_s[-1], "right")
-        )  # fmt: skip
+        until = len(services["submit_s"])
+        if at < tasks.metadata.num_rows:
+            until = int(np.searchsorted(services["submit_s"], columns["submit_s"][-1], "right"))
         part = {name: column[taken:until] for name, column in services.items()}
-        made.write(columns, lists, part, taken)
+        made.write(columns, (ptr, idx), part, taken)
         taken = until
     made.close()
-    return {"tasks": count, "services": taken, "edges": len(idx), "edges_in_cycles": cyclic}
+    return {"tasks": at, "services": taken, "edges": edges, "edges_in_cycles": cyclic}
 
 
-def task_use(folder: Path, periods: range, count: int) -> Array:
-    """(tasks, TASK_SUMS) over all periods."""
-    used = np.zeros((count, len(TASK_SUMS)), np.int64)
-    for period in periods:
-        path = folder / f"{period:06d}.tasks"
-        if path.exists():
-            found = read_numbers(path)
-            merge(used, found)
-    return used
+def whole_jobs(tasks: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+    """Blocks of tasks that end where a job does."""
+    rest: list[pa.RecordBatch] = []
+    for batch in tasks.iter_batches(BLOCK):
+        last = int(np.flatnonzero(job_starts(batch))[-1])  # where the last job begins
+        if last:
+            yield pa.concat_batches([*rest, batch.slice(0, last)])
+            rest = []
+        rest.append(batch.slice(last))
+    yield pa.concat_batches(rest)
+
+
+def job_starts(batch: pa.RecordBatch) -> Array:
+    """(rows,) whether a job begins here; the first row counts as one."""
+    names = batch["job_name"]
+    change = np.ones(len(names), bool)
+    change[1:] = pc.not_equal(names.slice(1), names.slice(0, len(names) - 1)).to_numpy(False)
+    return change
+
+
+class TaskUse:
+    """What instances used, summed over the periods in which they started."""
+
+    def __init__(self, folder: Path, periods: range) -> None:
+        paths = [folder / f"{period:06d}.tasks" for period in periods]
+        self.ranges = []  # (first task, last task, file): a period has the tasks of its time
+        for path in paths:
+            task = read_numbers(path)[:, 0] if path.exists() else np.zeros(0)
+            if len(task):
+                self.ranges.append((int(task.min()), int(task.max()), path))
+
+    def of(self, first: int, count: int) -> Array:
+        """(count, TASK_SUMS) of the tasks from `first` on."""
+        used = np.zeros((count, len(TASK_SUMS)), np.int64)
+        for low, high, path in self.ranges:
+            if low < first + count and high >= first:
+                merge(used, first, read_numbers(path))
+        return used
 
 
 @njit(cache=True, nogil=True)
-def merge(used: Array, found: Array) -> None:
+def merge(used: Array, first: int, found: Array) -> None:
     for i in range(len(found)):
-        row = used[found[i, 0]]
+        if not 0 <= found[i, 0] - first < len(used):
+            continue
+        row = used[found[i, 0] - first]
         row[2] = max(row[2], found[i, 3])
-        for c in (0, 1, 3, 4):
+        for c in (0, 1, 3, 4, 5, 6):
             row[c] += found[i, c + 1]
 
 
-def parents(tasks: pq.ParquetFile) -> tuple[Array, Array, int]:
-    """(ptr, idx, edges dropped): the tasks each one waits for, without cycles."""
-    after = tasks.read(["after"])["after"].combine_chunks()
-    if isinstance(after, pa.ChunkedArray):
-        after = after.chunk(0)
+def parents(batch: pa.RecordBatch, at: int) -> tuple[Array, Array, int]:
+    """(ptr, idx, edges dropped): the tasks that each task of a block waits for, without cycles.
+
+    A block has whole jobs and begins with task `at`, so that all parents are in it.
+    """
+    after = batch["after"]
     ptr = np.asarray(after.offsets, np.int64)
     idx = np.asarray(after.flatten(), np.int64)
     ptr = ptr - ptr[0]
-    keep = acyclic(ptr, idx)
+    keep = acyclic(ptr, idx - at)
     if keep.all():
         return ptr, idx, 0
     held = np.concatenate(([0], np.cumsum(keep)))
@@ -140,14 +167,14 @@ def task_columns(batch: pa.RecordBatch, used: Array, plan: Plan) -> dict[str, Ar
     found = {
         name: batch[name].to_numpy(zero_copy_only=False).astype(np.float64) for name in TASK_NUMBERS
     }
-    n, run_s, longest_s, cpu, mem = used.T.astype(np.float64)
+    n, run_s, longest_s, cpu_s, cpu, mem_s, mem = used.T.astype(np.float64)
     seen = n > 0
     span_s = np.maximum(found["end_s"] - found["runnable_s"], SHORTEST_S)
     work_s = np.where(seen, np.maximum(run_s / np.maximum(n, 1), SHORTEST_S), span_s)
     request_s = np.where(seen, np.maximum(longest_s, SHORTEST_S), span_s)
     with np.errstate(divide="ignore", invalid="ignore"):
-        use = np.where(run_s > 0, cpu / 100 / run_s / found["plan_cpu"], np.nan)
-        mem_use = np.where(run_s > 0, mem / 10_000 / run_s / found["plan_mem"], np.nan)
+        use = np.where(cpu_s > 0, cpu / 100 / cpu_s / found["plan_cpu"], np.nan)
+        mem_use = np.where(mem_s > 0, mem / 10_000 / mem_s / found["plan_mem"], np.nan)
     letter = [LETTERS.get(name or "", 3) for name in batch["letter"].to_pylist()]
     names = zip(batch["job_name"].to_pylist(), batch["task_name"].to_pylist())
     return {

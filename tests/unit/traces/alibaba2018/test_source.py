@@ -7,7 +7,7 @@ import pytest
 from tests.known.logs import found
 
 from trimtab.errors import TraceError
-from trimtab.traces.alibaba2018.source import find_tables
+from trimtab.traces.alibaba2018.source import Found, find_tables, verify
 from trimtab.traces.alibaba2018.tables import TABLES, looks_like
 
 TASK = "M1,1,j_1,1,Terminated,60,120,100,1"
@@ -100,3 +100,17 @@ def test_the_public_parts_of_the_trace_are_found():
     folder = find_tables(found("data", "alibaba2018", "schema.txt").parent)
     assert "machine_meta" in folder.tables
     assert folder.hour is not None
+
+
+def test_a_published_archive_is_checked_by_its_sha256(tmp_path):
+    archive(tmp_path / "batch_task.tar.gz", **{"batch_task.csv": TASK})
+    tables = find_tables(tmp_path).tables
+    with pytest.raises(TraceError, match=r"batch_task.tar.gz: its sha256 is .*download it again"):
+        verify(tables, lambda *said: None)
+
+
+def test_the_published_archive_passes(tmp_path):
+    path = found("data", "alibaba2018", "machine_meta.tar.gz")
+    heard = []
+    assert verify({"machine_meta": Found((path,), "machine_meta.csv")}, lambda *s: heard.append(s))
+    assert heard == [("verifying machine_meta.tar.gz", 0, 1)]

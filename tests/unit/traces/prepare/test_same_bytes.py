@@ -148,7 +148,7 @@ def test_a_begun_folder_refuses_other_options_by_name(twin, undisturbed, tmp_pat
     out = tmp_path / "out"
     with pytest.raises(Stopped):
         prepare(twin, out, told=stopping)
-    for name, value in (("window_s", 600.0), ("history", 6), ("train", 0.6), ("lenient", True)):
+    for name, value in (("window_s", 600.0), ("history", 6), ("train", 0.6)):
         with pytest.raises(TraceError, match=rf"begun with {name}=.*now it is {value}.*--out"):
             prepare(twin, out, options=Options(**{name: value}))
     prepare(twin, out)
@@ -173,7 +173,7 @@ def test_a_finished_folder_refuses_another_trace(twin, tmp_path):
         prepare(other, tmp_path / "out")
 
 
-def test_a_begun_folder_refuses_files_that_have_changed(twin, tmp_path):
+def test_a_begun_folder_begins_anew_where_a_file_has_changed(twin, undisturbed, tmp_path):
     class Stopped(Exception):
         pass
 
@@ -185,8 +185,10 @@ def test_a_begun_folder_refuses_files_that_have_changed(twin, tmp_path):
     with pytest.raises(Stopped):
         prepare(trace, tmp_path / "out", told=stopping)
     os.utime(trace / "batch_task.parquet", (1, 1))
-    with pytest.raises(TraceError, match=r"batch_task.*--out"):
-        prepare(trace, tmp_path / "out")
+    left = tmp_path / "out" / ".work" / "left"
+    left.touch()
+    prepare(trace, tmp_path / "out", told=lambda *said: left.exists() and pytest.fail("not anew"))
+    assert hashes(tmp_path / "out") == undisturbed
 
 
 @pytest.mark.parametrize(
