@@ -20,7 +20,7 @@ app = typer.Typer()
 
 `trimtab bench --quick`
 
-`trimtab bench traces` — 1M, 10M and 100M rows: some minutes, a few GB of disk
+`trimtab bench traces` — 1M, 10M and 100M rows: some minutes, 15 GB of disk
 
 `trimtab bench traces --only prepare-10m --only memory-10m`
 

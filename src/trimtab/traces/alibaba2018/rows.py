@@ -71,7 +71,7 @@ def pieces(table: str, found: Found, piece_bytes: int, done: frozenset[str]) -> 
             continue
         else:
             size = path.stat().st_size
-            if not size:
+            if not size and len(found.paths) == 1:  # of several parts some may be
                 raise TraceError(f"{path}: is empty; download it again")
             parts = [(at, min(at + piece_bytes, size)) for at in range(0, size, piece_bytes)]
             with path.open("rb") as file:

@@ -89,7 +89,7 @@ class Plan:
 
     def connect(self) -> duckdb.DuckDBPyConnection:
         """An engine with its share of the memory; what does not fit goes to the work folder."""
-        return duckdb.connect(
+        db = duckdb.connect(
             config={
                 "memory_limit": f"{max(self.memory_bytes * 30 // 100, 64 << 20)}B",
                 "temp_directory": str(self.work / "spill"),
@@ -97,6 +97,8 @@ class Plan:
                 "threads": os.cpu_count() or 1,
             }
         )
+        db.execute("SET enable_progress_bar = false")  # it would write between our lines
+        return db
 
 
 def period_of(tables: dict[str, Found], window_s: int) -> int:

@@ -112,3 +112,11 @@ def test_bytes_that_are_no_text_are_refused_by_file(tmp_path):
     path.write_bytes(TEXT.encode() + b"m_\xff\xfe,0,1,1,96,100,USING\n")
     with pytest.raises(TraceError, match=r"machine_meta\.csv.*download it again"):
         read(path, 1 << 20)
+
+
+def test_one_of_several_parts_may_be_empty(tmp_path):
+    for name, text in (("part-0.csv", ""), ("part-1.csv", TEXT)):
+        (tmp_path / name).write_text(text)
+    paths = (tmp_path / "part-0.csv", tmp_path / "part-1.csv")
+    (only,) = pieces("machine_meta", Found(paths), 1 << 20, frozenset())
+    assert only.path == paths[1]
