@@ -24,7 +24,7 @@ ABOUT = {
     "uti": "allocated share of all resources while jobs wait, less work that was thrown away",
     "awt_s": "seconds runnable and not running, mean over jobs",
     "ldi": "time-mean standard deviation of load between nodes",
-    "tsr": f"share of jobs finished in time, never evicted (no deadline: {SLACK:g} x request)",
+    "tsr": f"share of jobs finished in time, never evicted (no deadline: {SLACK:g} x request from when it could run)",
     "gpu_allocation": "share of the GPUs allocated: time-mean, or at the end of a packing",
 }
 
@@ -120,10 +120,11 @@ def _papers(result: Result, batch: Array, done: Array) -> dict[str, float]:
     state, jobs, totals = result.state, result.workload.jobs, result.totals
     worked = float(totals["work_s"] + totals["lost_s"])
     useful = float(totals["work_s"]) / worked if worked > 0 else 1.0
+    runnable_s = np.fmax(jobs["submit_s"], state["queued_s"])  # once its parents have finished
     limit_s = np.where(
         np.isfinite(jobs["deadline_s"]),
         jobs["deadline_s"],
-        jobs["submit_s"] + SLACK * jobs["request_s"],
+        runnable_s + SLACK * jobs["request_s"],
     )
     in_time = done & (state["end_s"] <= limit_s) & (state["tries"] == 0) & (state["stops"] == 0)
     return {
