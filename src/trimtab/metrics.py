@@ -24,7 +24,7 @@ ABOUT = {
     "uti": "allocated share of all resources while jobs wait, less work that was thrown away",
     "awt_s": "seconds runnable and not running, mean over jobs",
     "ldi": "time-mean standard deviation of load between nodes",
-    "tsr": f"share of jobs finished in time, never evicted (no deadline: {SLACK:g} x request from when it could run)",
+    "tsr": f"share of jobs finished in time, never evicted (no deadline: {SLACK:g} x request)",
     "gpu_allocation": "share of the GPUs allocated: time-mean, or at the end of a packing",
 }
 

@@ -121,7 +121,7 @@ def test_a_preparation_prints_rows_in_kept_and_removed(prepared):
     out, done = prepared
     manifest = json.loads((out / "manifest.json").read_text())
     lines = [line.split() for line in done.stdout.splitlines()]
-    assert ["table", "in", "kept", "removed", "why"] in lines
+    assert ["table", "in", "kept", "removed", "by", "rule"] in lines
     for table, counts in manifest["tables"].items():
         (row,) = (line for line in lines if line[:1] == [table])
         numbers = (counts["in"], counts["kept"], counts["in"] - counts["kept"])
