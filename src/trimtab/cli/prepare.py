@@ -132,14 +132,16 @@ def show(manifest: dict[str, Any], to: Path) -> None:
     """Rows in and out a table, then the figures beside the published ones."""
     from trimtab.report.prepared import quantile_rows
 
-    cleaned = Table(title="rows", box=SIMPLE)
+    cleaned = Table(title="rows", box=SIMPLE, pad_edge=False, collapse_padding=True)
+    tables = manifest["tables"].values()
+    wide = max(len(f"{n:,}") for counts in tables for n in (0, *counts["removed"].values()))
     for column in ("table", "in", "kept", "removed", "by rule"):
         left = column in ("table", "by rule")
         cleaned.add_column(column, justify="left" if left else "right", no_wrap=True)
     for name, counts in manifest["tables"].items():
-        why = [f"{n:>11,} {rule}" for rule, n in counts["removed"].items() if n]
+        why = [f"{n:>{wide},} {rule}" for rule, n in counts["removed"].items() if n]
         if counts.get("narrow"):
-            why.append(f"{counts['narrow']:>11,} of a wrong width")
+            why.append(f"{counts['narrow']:>{wide},} of a wrong width")
         removed = counts["in"] - counts["kept"]
         numbers = (f"{n:,}" for n in (counts["in"], counts["kept"], removed))
         cleaned.add_row(name, *numbers, "\n".join(why))
