@@ -25,6 +25,7 @@ OPENERS: dict[str, Callable[..., IO[bytes]]] = {
     ".xz": lzma.open,
     ".bz2": bz2.open,
 }
+READ_BYTES = 1 << 20  # at most at once, so that damage is found where it is
 ROW_BYTES = 64  # of a row as text, about
 LONGEST = 1 << 16  # bytes of a line that may be a header
 
@@ -284,21 +285,21 @@ def readable(path: Path) -> Iterator[None]:
 
 def _stream(path: Path, member: str, piece_bytes: int) -> Iterator[bytes]:
     """Blocks of whole lines of a packed file, in order."""
-    rest, read = b"", 0
+    rest, held, read, lines = b"", bytearray(), 0, 0
     try:
         with _unpacked(path, member) as file:
-            while block := file.read(piece_bytes):
-                read += len(block)
-                cut = block.rfind(b"\n") + 1
+            while block := file.read1(READ_BYTES):
+                read, lines = read + len(block), lines + block.count(b"\n")
+                held += block
+                cut = held.rfind(b"\n") + 1 if len(held) >= piece_bytes else 0
                 if cut:
-                    yield rest + block[:cut]
-                    rest = block[cut:]
-                else:
-                    rest += block
+                    yield bytes(held[:cut])
+                    del held[:cut]
+            rest = bytes(held)
     except (EOFError, OSError, zlib.error, lzma.LZMAError, tarfile.TarError) as error:
         raise TraceError(
-            f"{path}: is cut short or damaged: only {read:,} bytes could be unpacked ({error}); "
-            f"download it again and check its sha256"
+            f"{path}:{lines + 1}: is cut short or damaged here, after {read:,} bytes of text "
+            f"({error}); download it again and check its sha256"
         ) from None
     if not read:
         raise TraceError(f"{path}: is empty; download it again")
