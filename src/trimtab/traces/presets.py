@@ -16,6 +16,7 @@ import numpy as np
 from trimtab.core import Array, Cluster, Profile, Shape, cluster, uniform_profile
 from trimtab.errors import TraceError, UnknownName
 from trimtab.traces import openb, pai
+from trimtab.traces.adlro import adlro_cluster, adlro_profile
 
 RESOURCES = ("cpu", "mem_gb", "gpu")
 NODE_KINDS = ("a100", "v100", "t4", "p100", "cpu")
@@ -250,6 +251,7 @@ BY_NAME: dict[str, tuple[Callable[..., Cluster], Callable[..., Profile]]] = {
     "mixed-gpu": (mixed_gpu_cluster, mixed_gpu_profile),
     "queue": (servers_cluster, servers_profile),
     "poisson-mmc": (servers_cluster, servers_profile),
+    "adlro": (adlro_cluster, adlro_profile),
 }
 
 

@@ -16,6 +16,7 @@ from numpy.random import Generator
 
 from trimtab.core import Array, Cluster, Profile, Workload, workload
 from trimtab.errors import TraceError, UnknownName
+from trimtab.traces.adlro import adlro_jobs
 from trimtab.traces.describe import busy_s
 from trimtab.traces.presets import (
     JOB_KINDS,
@@ -348,6 +349,7 @@ BY_NAME: dict[str, Callable[..., Workload]] = {
     "mixed-gpu": mixed_gpu,
     "queue": queue,
     "poisson-mmc": poisson_mmc,
+    "adlro": adlro_jobs,
 }
 
 
