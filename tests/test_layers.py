@@ -15,7 +15,7 @@ LAYERS = {
     0: {"core", "errors"},
     1: {"rules", "fragment", "load", "specs"},
     2: {"traces", "sim", "codecs", "serving", "llm", "live", "metrics", "run"},
-    3: {"envs", "policies"},
+    3: {"envs", "policies", "hyperscore"},
     4: {"compare", "report", "reproduce", "bench"},
     5: {"dashboard", "cli", "testing"},
     6: {"__init__", "__main__"},

@@ -5,7 +5,7 @@ on.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,13 +125,18 @@ def by_engine(scene: Scene, name: str, seed: int, question: Question, told: Told
                 work, cluster, name, profile=scene.profile, models=models, seed=seed,
                 log=question.log, progress=progress,
             )  # fmt: skip
-        return Result(name, seed, work, cluster, whole.state, whole.totals, whole.log, whole.wall_s)
+        return Result(
+            name, seed, work, cluster, whole.state, whole.totals, whole.log, whole.wall_s,
+            profile=scene.profile,
+        )  # fmt: skip
     began_s = time.perf_counter()
     backend = SimBackend(work, cluster, scene.profile, models, keep_log=question.log)
     run(backend, policy, [lambda event, snapshot: progress(int(snapshot.totals["finished"]))])
     state, totals = np.array(backend.world.state[0]), backend.world.totals[0:1].copy()[0]
     wall_s = time.perf_counter() - began_s
-    return Result(name, seed, work, cluster, state, totals, backend.kept_log(), wall_s)
+    return Result(
+        name, seed, work, cluster, state, totals, backend.kept_log(), wall_s, profile=scene.profile
+    )
 
 
 def models_of(question: Question, scene: Scene, seed: int) -> Models:
@@ -257,10 +262,12 @@ def metrics_of(result: Result) -> dict[str, float]:
     }
 
 
-def as_json(result: Result, trace: str) -> dict[str, Any]:
+def as_json(
+    result: Result, trace: str, measured: Callable[[Result], Mapping[str, float]] = metrics_of
+) -> dict[str, Any]:
     return {
         "policy": result.policy,
         "trace": trace,
         "seed": result.seed,
-        "metrics": metrics_of(result),
+        "metrics": measured(result),
     }

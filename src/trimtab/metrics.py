@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from trimtab.core import Array, Cluster, Status, Workload
+from trimtab.core import Array, Cluster, Profile, Status, Workload
 
 BOUND_S = 10.0  # jobs shorter than this do not dominate the bounded slow-down
 SLACK = 10.0  # a job without a deadline is in time within this multiple of its request
 BLOCK = (
     8192  # rows added up at a time: fixed, so that a printed digit does not depend on the machine
 )
+# Student's t, 97.5 %, by degrees of freedom 1 .. 30
+T_975 = (
+    *(12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281),
+    *(2.2010, 2.1788, 2.1604, 2.1448, 2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860),
+    *(2.0796, 2.0739, 2.0687, 2.0639, 2.0595, 2.0555, 2.0518, 2.0484, 2.0452, 2.0423),
+)
+Z_975 = 1.959964
 ABOUT = {
     "jct_mean_s": "seconds from submit to end, finished jobs",
     "wait_mean_s": "seconds from submit to first start",
     "bsld_mean": "bounded slow-down: max(1, (wait + run) / max(run, 10 s))",
     "makespan_s": "from the first submit to the last end",
     "utilization": "allocated share of the GPUs, or of the first resource, over the makespan",
+    "throughput_per_h": "finished jobs an hour of the makespan",
+    "useful_utilization": "finished work as it would run on each job's best node, over capacity",
     "energy_j": "of all nodes, idle draw included",
     "uti": "allocated share of all resources while jobs wait, less work that was thrown away",
     "awt_s": "seconds runnable and not running, mean over jobs",
     "ldi": "time-mean standard deviation of load between nodes",
     "tsr": f"share of jobs finished in time, never evicted (no deadline: {SLACK:g} x request)",
     "gpu_allocation": "share of the GPUs allocated: time-mean, or at the end of a packing",
+    "v": "geometric mean of the ratios to the reference policy; 1 = as good as it, more is better",
+    "hyperscore": "100 [1 + (v^5 / (v^5 + 2))^2.1]: v on a scale of 100 to 200, in the same order",
 }
 
 
@@ -43,6 +56,26 @@ class Result:
     decide_s: float = 0.0  # wall time of the run
     semantics: str = "easy"
     order: Array | None = None  # (J,) rows in order of start, where the semantics sum in it
+    profile: Profile | None = None  # the speeds that were simulated; None = rate 1 everywhere
+
+
+def t_975(freedom: int) -> float:
+    """Student's t at 97.5 %: tabled to 30 degrees of freedom, then Fisher's expansion around z."""
+    if freedom <= len(T_975):
+        return T_975[freedom - 1]
+    z = Z_975
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    return z + first / freedom + second / freedom**2
+
+
+def interval(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean, and half the width of its 95 % interval; None for fewer than two values."""
+    mean = math.fsum(values) / len(values)
+    if len(values) < 2:
+        return mean, None
+    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    return mean, t_975(len(values) - 1) * math.sqrt(variance / len(values))
 
 
 def bounded_slowdown(result: Result) -> Array:
@@ -86,7 +119,6 @@ def measure(result: Result) -> dict[str, float]:
     slow = bounded_slowdown(result)[done]
     first_s = float(jobs["submit_s"].min(initial=np.inf))
     makespan_s = float(state["end_s"][ended].max(initial=first_s)) - first_s
-    gpu = allocation(result, makespan_s, "gpu")
     found = {
         "jct_mean_s": _mean(jct_s),
         "jct_p50_s": _quantile(jct_s, 50),
@@ -102,17 +134,27 @@ def measure(result: Result) -> dict[str, float]:
         "bsld_max": float(slow.max(initial=0.0)),
         "makespan_s": makespan_s,
         "utilization": utilization(result, makespan_s),
+        "throughput_per_h": 3600.0 * float(done.sum()) / makespan_s if makespan_s > 0 else 0.0,
+        "useful_utilization": useful_utilization(result, makespan_s, done),
         "energy_j": float(result.totals["energy_j"]),
         **_papers(result, batch, done),
-        "gpu_allocation": gpu,
-        "finished": float(done.sum()),
-        "failed": float((batch & (state["status"] == Status.FAILED)).sum()),
-        "rejected": float((batch & (state["status"] == Status.REJECTED)).sum()),
-        "cancelled": float((batch & (state["status"] == Status.CANCELLED)).sum()),
-        "preemptions": float(state["stops"].sum()),
-        "late": float(result.totals["late"]),
+        "gpu_allocation": allocation(result, makespan_s, "gpu"),
+        **_counts(result, batch),
     }
     return {name: value if np.isfinite(value) else 0.0 for name, value in found.items()}
+
+
+def _counts(result: Result, batch: Array) -> dict[str, float]:
+    """How many batch jobs ended in which way."""
+    status = result.state["status"][batch]
+    return {
+        "finished": float((status == Status.FINISHED).sum()),
+        "failed": float((status == Status.FAILED).sum()),
+        "rejected": float((status == Status.REJECTED).sum()),
+        "cancelled": float((status == Status.CANCELLED).sum()),
+        "preemptions": float(result.state["stops"].sum()),
+        "late": float(result.totals["late"]),
+    }
 
 
 def _papers(result: Result, batch: Array, done: Array) -> dict[str, float]:
@@ -152,8 +194,51 @@ def utilization(result: Result, makespan_s: float) -> float:
         run_s = result.state["attained_s"] / result.workload.jobs["instances"]
         used = float(np.sum(run_s * meta["procs"]))
         return used / (makespan_s * float(meta["max_procs"]))
-    resources = result.cluster.resources
-    return allocation(result, makespan_s, "gpu" if "gpu" in resources else resources[0])
+    return allocation(result, makespan_s, scarce(result.cluster))
+
+
+def scarce(cluster: Cluster) -> str:
+    """The resource that stands for the cluster: its GPUs, or the first where it has none."""
+    return "gpu" if "gpu" in cluster.resources else cluster.resources[0]
+
+
+def useful_utilization(result: Result, makespan_s: float, done: Array) -> float:
+    """Share of capacity x makespan that the jobs in `done` (J,) would take on their best nodes.
+
+    A slow node adds nothing to it, which raw busy time does not say: only an earlier end or more
+    finished jobs do.
+    """
+    meta: dict[str, Any] = result.workload.meta
+    r = result.cluster.resources.index(scarce(result.cluster))
+    amount = result.workload.demand[:, r] * result.workload.jobs["instances"]
+    total = float(result.cluster.capacity[:, r].sum())
+    if "procs" in meta:
+        amount, total = np.asarray(meta["procs"]), float(meta["max_procs"])
+    rate = best_rate(result, r)
+    counted = done & (rate > 0)
+    needed_s = result.workload.truth["work_s"][counted] * amount[counted] / rate[counted]
+    return float(needed_s.sum()) / (makespan_s * total) if makespan_s * total > 0 else 0.0
+
+
+def best_rate(result: Result, r: int) -> Array:
+    """(J,) work seconds a second on the best node kind with resource `r` that each job may use.
+
+    In its best shape, an amount of `r`: twice the rate on twice the GPUs gains nothing. 0 = none.
+    """
+    jobs, profile, cluster = result.workload.jobs, result.profile, result.cluster
+    if profile is None or not len(jobs):
+        return np.ones(len(jobs))
+    _, first, like = np.unique(jobs["like"], return_index=True, return_inverse=True)
+    asks = jobs[first]  # (L,)
+    there = np.unique(cluster.nodes["kind"][cluster.capacity[:, r] > 0]).astype(np.uint64)
+    shapes = np.arange(len(profile.shapes), dtype=np.uint64)
+    one = np.uint64(1)
+    on_kind = (asks["node_kinds"][:, None] >> there) & one == one  # (L, T)
+    in_shape = (asks["shapes"][:, None] >> shapes) & one == one  # (L, S)
+    scale = np.array([shape.scale for shape in profile.shapes])
+    rate = profile.rate[asks["kind"]][:, there.astype(np.int64)] / scale  # (L, T, S)
+    rate = np.where(on_kind[:, :, None] & in_shape[:, None, :], rate, 0.0)
+    return np.asarray(rate.max(axis=(1, 2), initial=0.0)[like])
 
 
 def _mean(values: Array) -> float:

@@ -334,7 +334,7 @@ def test_a_share_of_gpu_jobs_runs_on_a_stated_mix(said, prepared):
     ("words", "text"),
     [
         (["--metrics", "uti,nope"], "--metrics nope: no such metric; known: jct_mean_s, "),
-        (["--metrics", "nope", "--json", "-"], "gpu_fragmented, dropped, uti, awt_s, ldi, tsr"),
+        (["--metrics", "nope", "--json", "-"], "hyperscore, uti, awt_s, ldi, tsr"),
         (["--load", "0"], "--load 0 is not above 0; give for example 0.9"),
         (["--load", "nan"], "--load nan is not above 0"),
         (["--load", "1e-6"], "give a larger --load or a larger --cluster"),

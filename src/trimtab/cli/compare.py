@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +19,7 @@ from trimtab.cli.shown import (
     say,
     write_json,
 )
-from trimtab.errors import TrimtabError
+from trimtab.errors import TraceError, TrimtabError, UnknownName
 
 app = typer.Typer()
 
@@ -43,6 +44,8 @@ rlscheduler`
 `trimtab compare fcfs sjf+best --trace PREPARED --load 0.9 --metrics uti,awt_s,ldi,tsr`
 
 `trimtab compare sjf+fastest fcfs --trace PREPARED --cluster openb --gpu-jobs 0.2`
+
+`trimtab compare fcfs sjf+fastest --seeds 5 --hyperscore fcfs`
 """
 )
 def compare(
@@ -83,12 +86,16 @@ def compare(
     metrics: Annotated[
         str | None, typer.Option(help="Columns of the table, such as uti,awt_s,ldi,tsr.")
     ] = None,
+    hyperscore: Annotated[
+        str | None,
+        typer.Option(help="Score each policy against this one: columns V and HyperScore."),
+    ] = None,
     lenient: LenientOption = False,
     json_file: JsonOption = None,
     report: Annotated[Path | None, typer.Option(help="Write a self-contained HTML report.")] = None,
 ) -> None:
     """Compare policies on a trace: a table, JSON for machines, an HTML report with plots."""
-    from trimtab.compare import Question, answers, as_json
+    from trimtab.compare import Question, answers, as_json, metrics_of
 
     for name, value, low in (
         ("startup_s", startup_s, 0.0),
@@ -99,9 +106,9 @@ def compare(
             raise TrimtabError(
                 f"--{name.replace('_', '-')} {value} is below {low:g}; give a larger number"
             )
-    keys = table_keys(metrics)
+    keys = table_keys(metrics, hyperscore)
     question = Question(
-        policies=policies or DEMO,
+        policies=with_reference(policies or DEMO, hyperscore, semantics, order),
         trace=trace,
         cluster=cluster,
         seeds=seeds,
@@ -129,14 +136,15 @@ def compare(
     except KeyboardInterrupt:
         interrupted = True
     name = Path(trace).name if Path(trace).exists() else trace
+    measured = metrics_of if hyperscore is None else scored(results, hyperscore)
     if json_file:
-        write_json(json_file, [as_json(result, name) for result in results])
+        write_json(json_file, [as_json(result, name, measured) for result in results])
     if results:
         told = dropped_rows(results[0].workload.meta)
         if told:
             say(f"{name}{told}")
     if results and json_file != "-":
-        show_results(results, keys)
+        show_results(results, keys, measured)
     if results and report is not None and results[0].semantics != "packing":
         from trimtab.report.html import write_report
 
@@ -145,6 +153,7 @@ def compare(
             results,
             title=f"{len(set(question.policies))} policies on {name}",
             command=command_line(),
+            measured=measured,
         )
         say(f"report: {report}")
     if interrupted:
@@ -155,19 +164,75 @@ def compare(
         raise typer.Exit(130)
 
 
-def table_keys(metrics: str | None) -> list[str] | None:
+def table_keys(metrics: str | None, hyperscore: str | None = None) -> list[str] | None:
     """The metrics that the table shall show, checked before anything long begins."""
-    from trimtab.report.table import COLUMNS, ON_REQUEST
+    from trimtab.report.table import COLUMNS, ON_REQUEST, SCORES
 
     keys = [key.strip() for key in (metrics or "").split(",") if key.strip()]
     known = [*COLUMNS, *ON_REQUEST]
     for key in keys:
         if key not in known:
             raise TrimtabError(f"--metrics {key}: no such metric; known: {', '.join(known)}")
+        if key in SCORES and hyperscore is None:
+            raise TrimtabError(f"--metrics {key}: against what? Add --hyperscore REFERENCE")
+    if keys and hyperscore is not None:
+        keys += [key for key in SCORES if key not in keys]
     return keys or None
 
 
-def show_results(results: list[Any], keys: list[str] | None = None) -> None:
+def with_reference(
+    policies: Sequence[str], reference: str | None, semantics: str, order: str | None
+) -> Sequence[str]:
+    """The policies, preceded by the reference of the HyperScore where it is not one of them."""
+    from trimtab.compare import PACKERS, Question, check_names
+
+    if reference is None:
+        return policies
+    packers = [name for name in (*policies, reference) if name in PACKERS]
+    if order is not None or packers:
+        packs = f"policy {packers[0]}" if packers else f"--order {order}"
+        raise TrimtabError(
+            f"--hyperscore {reference}: {packs} packs pods that never leave, which have no "
+            "completion time or throughput to score; leave it or --hyperscore out"
+        )
+    if reference in policies:
+        return policies
+    try:
+        check_names(Question(policies=[reference], semantics=semantics))
+    except UnknownName as error:
+        raise UnknownName(f"--hyperscore {reference}: {error}") from None
+    say(f"--hyperscore {reference}: not among the policies, so it is run too")
+    return [reference, *policies]
+
+
+def scored(results: Sequence[Any], reference: str) -> Callable[[Any], Mapping[str, float]]:
+    """What measures a result, with its V and HyperScore; says what V is made of."""
+    from trimtab.compare import metrics_of
+    from trimtab.hyperscore import mean_v, scores
+
+    found: dict[str, dict[int, dict[str, float]]] = {}
+    for result in results:
+        found.setdefault(result.policy, {})[result.seed] = metrics_of(result)
+    if reference not in found:  # stopped before its first run was over
+        return metrics_of
+    try:
+        standing = scores(found, reference)
+    except TraceError as error:  # what has run is worth showing without a score
+        say(f"no HyperScore: {error}")
+        return metrics_of
+    say(standing.told())
+    for policy, by_seed in standing.v.items():
+        v, low, high = mean_v(list(by_seed.values())) if by_seed else (0.0, None, None)
+        if low is not None and policy != reference:
+            say(f"  {policy}: V {v:.3f}, 95 % interval {low:.3f} to {high:.3f}")
+    return lambda r: found[r.policy][r.seed] | standing.of(r.policy, r.seed)
+
+
+def show_results(
+    results: list[Any],
+    keys: list[str] | None = None,
+    measured: Callable[[Any], Mapping[str, float]] | None = None,
+) -> None:
     """The table of a comparison on the terminal."""
     from trimtab.compare import metrics_of
     from trimtab.report.table import as_rich, summary
@@ -190,7 +255,7 @@ def show_results(results: list[Any], keys: list[str] | None = None) -> None:
         return
     work, cluster = results[0].workload, results[0].cluster
     seeds = sorted({result.seed for result in results})
-    out.print(as_rich(summary(results), keys=keys))
+    out.print(as_rich(summary(results, measured or metrics_of), keys=keys))
     out.print(
         f"{work.source}: {len(work):,} jobs on {len(cluster):,} nodes "
         f"({', '.join(cluster.kinds)}); "

@@ -13,16 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from trimtab.errors import UnknownName
-from trimtab.metrics import Result, measure
+from trimtab.hyperscore import hyperscore, mean_v
+from trimtab.metrics import Result, interval, measure
 from trimtab.rules.names import parse
 
-# Student's t, 97.5 %, by degrees of freedom 1 .. 30
-T_975 = (
-    *(12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281),
-    *(2.2010, 2.1788, 2.1604, 2.1448, 2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860),
-    *(2.0796, 2.0739, 2.0687, 2.0639, 2.0595, 2.0555, 2.0518, 2.0484, 2.0452, 2.0423),
-)
-Z_975 = 1.959964
 RANKED_BY = "jct_mean_s"
 COLUMNS = {  # metric: title, short title, dimension, better
     "jct_mean_s": ("mean JCT", "mean JCT", "time", min),
@@ -37,13 +31,18 @@ COLUMNS = {  # metric: title, short title, dimension, better
     "gpu_allocation": ("allocated GPUs", "GPUs", "share", max),
     "gpu_fragmented": ("fragmented GPUs", "frag.", "share", min),
     "dropped": ("dropped pods", "dropped", "count", min),
+    "v": ("V against the reference", "V", "", max),
+    "hyperscore": ("HyperScore", "HyperScore", "", max),
 }
 ON_REQUEST = {  # the same, shown only where they are asked for
     "uti": ("useful allocation while jobs wait", "UTI", "share", max),
     "awt_s": ("mean time runnable and not running", "AWT", "time", min),
     "ldi": ("spread of load between nodes", "LDI", "", min),
     "tsr": ("jobs in time, never evicted", "TSR", "share", max),
+    "throughput_per_h": ("finished jobs an hour", "jobs/h", "", max),
+    "useful_utilization": ("useful work at the best node's speed", "useful util.", "share", max),
 }
+SCORES = ("v", "hyperscore")  # means of these over seeds are taken over ln V
 ONLY_IF_ANY = ("energy_j", "preemptions", "failed", "rejected")
 UNITS = {  # dimension: (from this value on, size, name), largest first
     "time": (
@@ -83,25 +82,6 @@ class Column:
     best: tuple[bool, ...]
 
 
-def t_975(freedom: int) -> float:
-    """Student's t at 97.5 %: tabled to 30 degrees of freedom, then Fisher's expansion around z."""
-    if freedom <= len(T_975):
-        return T_975[freedom - 1]
-    z = Z_975
-    first = (z**3 + z) / 4
-    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    return z + first / freedom + second / freedom**2
-
-
-def interval(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean, and half the width of its 95 % interval; None for fewer than two values."""
-    mean = math.fsum(values) / len(values)
-    if len(values) < 2:
-        return mean, None
-    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
-    return mean, t_975(len(values) - 1) * math.sqrt(variance / len(values))
-
-
 def is_rule(policy: str) -> bool:
     """Whether the name is that of a simple rule."""
     try:
@@ -139,8 +119,11 @@ def summary(
 
 
 def _row(policy: str, by_seed: Mapping[int, Mapping[str, float]]) -> Row:
-    names = next(iter(by_seed.values()))
-    both = {name: interval([metrics[name] for metrics in by_seed.values()]) for name in names}
+    names = dict.fromkeys(name for metrics in by_seed.values() for name in metrics)
+    each = {name: [m[name] for m in by_seed.values() if name in m] for name in names}
+    both = {name: interval(values) for name, values in each.items() if name not in SCORES}
+    if "v" in each:
+        both |= _scored(each["v"])
     return Row(
         policy=policy,
         seeds=tuple(by_seed),
@@ -149,6 +132,15 @@ def _row(policy: str, by_seed: Mapping[int, Mapping[str, float]]) -> Row:
         is_rule=is_rule(policy),
         versus=None,
     )
+
+
+def _scored(values: Sequence[float]) -> dict[str, tuple[float, float | None]]:
+    """V over seeds and the HyperScore of that V, so that both rank the rows alike."""
+    v, low, high = mean_v(values)
+    if low is None or high is None:
+        return {"v": (v, None), "hyperscore": (hyperscore(v), None)}
+    spread = hyperscore(high) - hyperscore(low)
+    return {"v": (v, (high - low) / 2), "hyperscore": (hyperscore(v), spread / 2)}
 
 
 def _compared(

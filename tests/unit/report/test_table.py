@@ -1,4 +1,3 @@
-import math
 from io import StringIO
 
 import pytest
@@ -6,48 +5,18 @@ from rich.console import Console
 from tests.unit.report.made import pool
 
 from trimtab.errors import UnknownName
+from trimtab.hyperscore import hyperscore, mean_v
 from trimtab.report.table import (
     COLUMNS,
     ON_REQUEST,
+    SCORES,
     as_rich,
     columns,
-    interval,
     shown,
     strongest_rule,
     summary,
-    t_975,
     unit,
 )
-
-
-def test_the_interval_of_three_values_uses_students_t_with_two_degrees_of_freedom():
-    mean, half = interval([1.0, 2.0, 3.0])
-    assert mean == 2.0
-    assert half == pytest.approx(4.3027 * 1.0 / math.sqrt(3))  # 2.484
-
-
-def test_one_value_has_no_interval():
-    assert interval([7.0]) == (7.0, None)
-
-
-@pytest.mark.parametrize(
-    ("freedom", "tabled"),
-    [
-        (1, 12.7062),
-        (2, 4.3027),
-        (9, 2.2622),
-        (30, 2.0423),
-        (40, 2.0211),
-        (60, 2.0003),
-        (120, 1.9799),
-    ],
-)
-def test_t_is_that_of_the_tables(freedom, tabled):
-    assert t_975(freedom) == pytest.approx(tabled, abs=1e-4)
-
-
-def test_t_does_not_jump_where_the_table_ends():
-    assert t_975(31) == pytest.approx(2.0395, abs=1e-4)
 
 
 def test_rows_are_sorted_by_mean_jct():
@@ -195,6 +164,47 @@ def test_the_best_of_a_column_is_marked_and_equals_are_not():
     assert close[0].best == (True, True, False)  # both read 17.7 s
     same = columns(summary([pool("fcfs"), pool("sjf")]))
     assert not any(any(column.best) for column in same)
+
+
+def test_v_over_seeds_is_a_geometric_mean_and_its_score_is_that_of_the_mean():
+    values = {("fcfs", 0): 1.0, ("fcfs", 1): 1.0, ("sjf", 0): 2.0, ("sjf", 1): 8.0}
+
+    def measured(result):
+        v = values[result.policy, result.seed]
+        return {"jct_mean_s": 10.0 / v, "v": v, "hyperscore": hyperscore(v)}
+
+    rows = summary([pool(policy, seed) for policy, seed in values], measured)
+    best = next(row for row in rows if row.policy == "sjf")
+    assert best.mean["v"] == pytest.approx(4.0)  # sqrt(2 x 8), not 5
+    assert best.mean["hyperscore"] == pytest.approx(hyperscore(4.0))
+    low, high = mean_v([2.0, 8.0])[1:]
+    assert best.half["v"] == pytest.approx((high - low) / 2)
+    assert best.half["hyperscore"] == pytest.approx((hyperscore(high) - hyperscore(low)) / 2)
+    told = {column.key: column for column in columns(rows)}
+    assert told["v"].best == told["hyperscore"].best == (True, False)
+    assert told["v"].cells[1] == "1"  # the reference against itself has no interval
+
+
+def test_a_v_of_zero_in_one_seed_has_no_interval():
+    def measured(result):
+        return {"jct_mean_s": 1.0, "v": float(result.seed), "hyperscore": 100.0}
+
+    row = summary([pool("fcfs", seed) for seed in (0, 1)], measured)[0]
+    assert (row.mean["v"], row.half["v"]) == (0.0, None)
+    assert (row.mean["hyperscore"], row.half["hyperscore"]) == (100.0, None)
+
+
+def test_a_seed_without_a_score_does_not_hide_the_others():
+    def measured(result):
+        return {"jct_mean_s": 1.0} | ({} if result.seed else {"v": 2.0, "hyperscore": 190.0})
+
+    row = summary([pool("fcfs", seed) for seed in (0, 1)], measured)[0]
+    assert row.mean["v"] == pytest.approx(2.0)
+
+
+def test_without_a_reference_there_is_no_column_of_scores():
+    told = columns(summary([pool("fcfs"), pool("sjf", delay_s=1.0)]))
+    assert not {column.key for column in told} & set(SCORES)
 
 
 def test_a_packing_is_ranked_by_allocated_gpus():
