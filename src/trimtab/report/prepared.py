@@ -37,6 +37,7 @@ from trimtab.report.prepared_figures import (
 )
 from trimtab.report.prepared_plots import Line, line
 from trimtab.report.table import shown, unit
+from trimtab.traces.prepare.route import BEFORE_S
 from trimtab.traces.prepare.rules import ABNORMAL, CAPACITY, DUPLICATE, MISSING, RULES
 from trimtab.traces.twin import PUBLISHED
 
@@ -44,7 +45,6 @@ __all__ = ["quantile_rows", "write_prepared_report"]
 
 KINDS = (MISSING, ABNORMAL, DUPLICATE, CAPACITY)
 LEVELS = ("node", "region", "cluster")
-BEFORE_S = 30.0  # a point of raw.parquet
 PERCENTS = (25, 50, 75, 90, 95, 99)
 ALIGNED = """
 .words td,.words th{white-space:normal;text-align:left;vertical-align:top}

@@ -10,7 +10,7 @@ import numpy as np
 
 from trimtab.core import Array, Cluster, Profile, Workload, uniform_profile
 from trimtab.errors import TraceError
-from trimtab.traces import file_kind, is_prepared, openb, pai, presets, read, synthetic
+from trimtab.traces import is_prepared, openb, pai, presets, read, synthetic
 from trimtab.traces.cluster_file import profile_for, read_cluster
 from trimtab.traces.describe import busy_s
 from trimtab.traces.gavel import gavel_profile, mapped, rates_of
@@ -213,7 +213,3 @@ def _measured(work: Workload) -> bool:
 
 def is_openb_nodes(path: str) -> bool:
     return read_bytes(path)[: len(NODES_HEADER)] == NODES_HEADER
-
-
-def is_openb_pods(path: str) -> bool:
-    return Path(path).exists() and file_kind(path) == "openb"

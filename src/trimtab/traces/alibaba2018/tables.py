@@ -18,7 +18,6 @@ MOST_S = 366 * 86_400  # the trace has 8 days: a later second is not a time of i
 class Table(NamedTuple):
     columns: dict[str, str]  # name: TEXT or NUMBER, in the order of the file
     sha256: str  # of the published .tar.gz
-    needed: bool = False
     times: tuple[str, ...] = ("time_stamp",)
     looks: tuple[tuple[str, str], ...] = ()  # (column, pattern) that tell the table from others
 
@@ -66,7 +65,6 @@ TABLES = {
             of_text="task_name job_name task_type status",
         ),
         "7c4b32361bd1ec2083647a8f52a6854a03bc125ca5c202652316c499fbf978c6",
-        needed=True,
         times=("start_time", "end_time"),
         looks=(("job_name", r"j_\w+"), ("status", r"[A-Za-z]+")),
     ),

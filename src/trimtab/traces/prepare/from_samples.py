@@ -14,9 +14,10 @@ from trimtab.core import Array
 from trimtab.errors import TraceError
 from trimtab.load import sums as load
 from trimtab.load.samples import Samples
+from trimtab.traces import MADE_BY
 from trimtab.traces.prepare.join import Machines, paired, repeats, write_numbers
 from trimtab.traces.prepare.levels import CODEC, cut, left_out, write_levels, write_segments
-from trimtab.traces.prepare.plan import MADE_BY, MOVING, SCHEMA_VERSION, Options, write_text
+from trimtab.traces.prepare.plan import MOVING, SCHEMA_VERSION, Options, write_text
 
 WINDOWS_A_BLOCK = 96
 OPTIONS = ("window_s", "history", "segment_s", "train", "validation")  # that matter here

@@ -201,9 +201,6 @@ class Period:
         self.tasks = np.zeros((0, len(TASK_COLUMNS)), np.int64)
         self.raw = np.zeros((plan.period_s // BEFORE_S + 2, 2), np.int64)  # starts, their waits
 
-    def starts_here(self, time_s: Array) -> Array:
-        return (time_s // self.plan.period_s) == self.period
-
     def count(self, table: str, name: str, rows: int) -> None:
         held = self.removed.setdefault(table, {})
         held[name] = held.get(name, 0) + int(rows)

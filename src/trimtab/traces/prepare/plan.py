@@ -14,10 +14,10 @@ from typing import Any
 import duckdb
 
 from trimtab.errors import TraceError
+from trimtab.traces import MADE_BY
 from trimtab.traces.alibaba2018.source import Found
 
 SCHEMA_VERSION = 1
-MADE_BY = "trimtab trace prepare"
 MOVING = "moving.json"  # in the work folder: the results that may stand beside it already
 TARGET_ROWS = 4_000_000  # of the largest table in one period, if they were spread evenly
 TRACE_S = 8 * 86_400

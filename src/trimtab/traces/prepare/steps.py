@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from trimtab.core import cluster
 from trimtab.errors import TraceError
 from trimtab.load import sums as load
+from trimtab.traces import MADE_BY
 from trimtab.traces.alibaba2018.hour import as_tables
 from trimtab.traces.alibaba2018.rows import Piece, is_stream, pieces
 from trimtab.traces.alibaba2018.source import find_tables, verify
@@ -31,7 +32,6 @@ from trimtab.traces.prepare.join import (
 from trimtab.traces.prepare.levels import CODEC, cut, left_out, write_levels, write_segments
 from trimtab.traces.prepare.meta import describe_tables, refuse_empty, refuse_strays
 from trimtab.traces.prepare.plan import (
-    MADE_BY,
     MOVING,
     SCHEMA_VERSION,
     Options,
@@ -119,8 +119,10 @@ def prepare(
     manifest = finished(plan)
     if manifest is not None:
         return manifest
-    if verified:
-        verify(plan.tables, say)
+    if verified and not verify(plan.tables, say):
+        raise TraceError(
+            f"--verify: {folder} has none of the published .tar.gz files; leave --verify out"
+        )
     plan = claim(plan)
     if plan.hour:
         with plan.connect() as db:
@@ -232,11 +234,12 @@ def _finish(plan: Plan, say: Told) -> dict[str, Any]:
     ready = plan.work / "out"
     shutil.rmtree(ready, ignore_errors=True)
     ready.mkdir()
-    periods, machines = bulk(plan, routed(plan)), read_machines(plan)
+    held = routed(plan)
+    periods, machines = bulk(plan, held), read_machines(plan)
     windows_a_period = plan.period_s // plan.window_s
     first, last = _ends(plan, periods, len(machines.names))
     segments = cut(first, last - first, plan.options)
-    counts = _counts(plan, periods)
+    counts = _counts(plan, periods, held)
     for table in LARGE:
         if table in counts:
             if not counts[table]["kept"]:
@@ -299,7 +302,7 @@ def _ends(plan: Plan, periods: range, machines: int) -> tuple[int, int]:
     return int(found[0][0]), int(found[-1][-1]) + 1
 
 
-def _counts(plan: Plan, periods: range) -> dict[str, Any]:
+def _counts(plan: Plan, periods: range, held: dict[str, dict[int, Routed]]) -> dict[str, Any]:
     """Rows in, kept and removed by rule, of each table."""
     counts: dict[str, Any] = {}
     for table in plan.tables:
@@ -317,16 +320,16 @@ def _counts(plan: Plan, periods: range) -> dict[str, Any]:
             told = json.loads((plan.work / "sums" / f"{period:06d}.json").read_text())
             for name, count in told.get(table, {}).items():
                 removed[name] += count
-        removed["stray-time"] += _strays(plan, table, periods)
+        removed["stray-time"] += _strays(plan, held[table], periods)
         kept = rows - sum(removed.values())
         counts[table] = {"in": rows, "kept": kept, "removed": removed, "narrow": narrow}
     return counts
 
 
-def _strays(plan: Plan, table: str, periods: range) -> int:
+def _strays(plan: Plan, routed_rows: dict[int, Routed], periods: range) -> int:
     """Rows that begin in a period outside of the trace."""
     count = 0
-    for period, held in routed(plan)[table].items():
+    for period, held in routed_rows.items():
         if period not in periods:
             for batch in rows_of(held):
                 names = batch.schema.names
