@@ -349,3 +349,11 @@ def test_a_column_of_parquet_that_is_no_number(twin, tmp_path, refused):
 def test_options_out_of_range_are_refused_by_name(name, value):
     with pytest.raises(TraceError, match=f"{name}={value!r}"):
         Options(**{name: value})
+
+
+def test_there_must_be_something_to_verify(tmp_path):
+    (tmp_path / "trace").mkdir()
+    (tmp_path / "trace" / "batch_task.csv").write_text("M1,1,j_1,1,Terminated,60,120,100,1\n")
+    with pytest.raises(TraceError, match=r"--verify: .*none of the published"):
+        prepare(tmp_path / "trace", tmp_path / "out", verified=True)
+    assert not (tmp_path / "out").exists()
