@@ -13,6 +13,7 @@ from trimtab.traces.alibaba2017 import is_alibaba2017
 from trimtab.traces.csv_rows import content
 from trimtab.traces.pai import is_pai
 from trimtab.traces.philly import is_job_log
+from trimtab.traces.sacct import is_sacct
 from trimtab.traces.swf import WIDTH
 
 PACKED = (".gz", ".xz", ".bz2")
@@ -24,6 +25,7 @@ READERS = {  # kind of file: module and function(path, *, lenient)
     "pai": ("trimtab.traces.pai", "read_pai"),
     "philly": ("trimtab.traces.philly", "read_philly"),
     "azure-llm": ("trimtab.traces.azure_llm", "read_azure_llm"),
+    "sacct": ("trimtab.traces.sacct", "read_sacct"),
     "prepared": ("trimtab.traces", "read_prepared"),
 }
 BEGINS = {  # of a header: the kind of file
@@ -46,8 +48,8 @@ def read(path: str | Path, *, lenient: bool = False) -> Workload:
         raise TraceError(
             f"{path}: the kind of trace is unknown ({kind}); give an SWF log (.swf, also packed: "
             f"{' '.join(PACKED)}), a .parquet workload, an openb pod list, Alibaba's batch_task of "
-            f"2017 or pai_task_table of 2020, a Philly job log, Azure's LLM requests, or a folder "
-            f"that `{MADE_BY}` made"
+            f"2017 or pai_task_table of 2020, a Philly job log, Azure's LLM requests, Slurm's "
+            f"sacct (--parsable2 or --json), or a folder that `{MADE_BY}` made"
         )
     module, function = READERS[kind]
     return getattr(import_module(module), function)(path, lenient=lenient)
@@ -72,6 +74,8 @@ def file_kind(path: str | Path) -> str:
 def _text_kind(text: str) -> str:
     if is_job_log(text):
         return "philly"
+    if is_sacct(text):
+        return "sacct"
     lines = [line for line in text.splitlines() if line.strip()]
     for begin, kind in BEGINS.items():
         if lines and lines[0].startswith(begin):
