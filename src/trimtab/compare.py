@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 
 from trimtab.core import STATE, TOTALS, Array, Cluster, Status, workload
+from trimtab.envs.branches import whole as whole_by_net
 from trimtab.errors import TraceError, UnknownName
 from trimtab.metrics import Result, measure
 from trimtab.policies import named
+from trimtab.policies.adlro import AdlroPolicy
 from trimtab.policies.rule import RulePolicy
 from trimtab.rules.names import unknown
 from trimtab.run import run
@@ -107,7 +109,9 @@ def check_names(question: Question) -> None:
 
 
 def by_engine(scene: Scene, name: str, seed: int, question: Question, told: Told | None) -> Result:
-    """A rule runs compiled, anything else through the loop; both on the same engine."""
+    """A rule or a pair network runs compiled, anything else through the loop; all on the same
+    engine.
+    """
     work, cluster = fitted(scene.workload, scene.cluster)
     models = models_of(question, scene, seed)
     policy = named(name, seed)
@@ -130,6 +134,13 @@ def by_engine(scene: Scene, name: str, seed: int, question: Question, told: Told
             profile=scene.profile,
         )  # fmt: skip
     began_s = time.perf_counter()
+    if isinstance(policy, AdlroPolicy) and not question.log:
+        done = whole_by_net(work, cluster, scene.profile, models, policy.net)
+        progress(jobs)
+        return Result(
+            name, seed, work, cluster, done.state, done.totals, None,
+            time.perf_counter() - began_s, profile=scene.profile,
+        )  # fmt: skip
     backend = SimBackend(work, cluster, scene.profile, models, keep_log=question.log)
     run(backend, policy, [lambda event, snapshot: progress(int(snapshot.totals["finished"]))])
     state, totals = np.array(backend.world.state[0]), backend.world.totals[0:1].copy()[0]

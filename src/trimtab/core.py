@@ -237,7 +237,9 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Decide again at `until_s` even if nothing happens before."""
+    """Decide again at `until_s` even if nothing happens before; at the present second, at once,
+    which is how a policy takes one decision at a time.
+    """
 
     until_s: float = np.inf
 

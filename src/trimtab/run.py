@@ -26,7 +26,7 @@ from trimtab.errors import PolicyError, TrimtabError
 
 KINDS = (Start, Stop, Move, Resize, Reject, Wait)
 ANSWERED = (What.PLACED, What.REFUSED)  # the rest is reported by the next wait() too
-MOST_ROUNDS = 1000  # of stops and starts at one instant
+MOST_ROUNDS = 1000  # of decisions at one instant
 MOST_IDLE = 10_000  # alarms in a row while nothing runs
 
 
@@ -45,15 +45,17 @@ def run(backend: Backend, policy: Policy, sinks: Sequence[Sink] = ()) -> int:
             )
         tell(sinks, events, snapshot)
         for _ in range(MOST_ROUNDS):
-            answers = [backend.apply(decision) for decision in ask(policy, snapshot)]
+            decisions = ask(policy, snapshot)
+            again = Wait(snapshot.now_s) in decisions  # one decision at a time
+            answers = [backend.apply(d) for d in decisions if d != Wait(snapshot.now_s)]
             applied += len(answers)
             snapshot = backend.snapshot()
             tell(sinks, [answer for answer in answers if answer.what in ANSWERED], snapshot)
-            if not any(answer.what == What.STOPPED for answer in answers):
+            if not again and not any(answer.what == What.STOPPED for answer in answers):
                 break  # what was stopped is back in the queue: only then look again at once
         else:
             raise PolicyError(
-                f"{name_of(policy)} stopped jobs {MOST_ROUNDS} times at second {snapshot.now_s:g}; "
+                f"{name_of(policy)} decided {MOST_ROUNDS} times at second {snapshot.now_s:g}; "
                 f"a policy must not stop and start the same jobs for ever"
             )
     end = backend.snapshot().state["status"]

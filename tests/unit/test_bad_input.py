@@ -285,10 +285,10 @@ class Says:
         (ZeroDivisionError("by zero"), "policy Says raised ZeroDivisionError at second 0: by zero"),
         ([], "left 1 jobs waiting .first: row 0. while nothing runs and nothing will happen"),
         ([Wait()], "left 1 jobs waiting"),
-        ([Wait(0.0)], "left 1 jobs waiting"),
+        ([Wait(0.0)], "decided 1000 times at second 0"),
         ([Wait(NAN)], "left 1 jobs waiting"),
         ([Start(0, (99,))], "left 1 jobs waiting"),
-        ([Start(0, (0,)), Stop(0)], "stopped jobs 1000 times at second 0"),
+        ([Start(0, (0,)), Stop(0)], "decided 1000 times at second 0"),
     ],
     ids=str,
 )

@@ -8,7 +8,7 @@ import sys
 
 import typer
 
-from trimtab.cli import bench, compare, prepare, trace
+from trimtab.cli import bench, compare, prepare, reproduce, trace, train
 from trimtab.cli.shown import err, escaped, say
 from trimtab.errors import TrimtabError
 
@@ -21,6 +21,8 @@ app = typer.Typer(
 )
 app.add_typer(compare.app)
 app.add_typer(bench.app)
+app.add_typer(train.app)
+app.add_typer(reproduce.app)
 trace.app.command("prepare", epilog=prepare.EPILOG)(prepare.trace_prepare)
 app.add_typer(trace.app, name="trace")
 

@@ -24,11 +24,13 @@ app = typer.Typer()
 
 `trimtab bench traces --only prepare-10m --only memory-10m`
 
+`trimtab bench learning` — the learned scheduler and its training
+
 `trimtab bench --only swf-fcfs --only swf-fcfs-easy --swf log.swf.gz --json -`
 """
 )
 def bench(
-    group: Annotated[str, typer.Argument(help="engine, or traces: preparing them.")] = "engine",
+    group: Annotated[str, typer.Argument(help="engine, traces or learning.")] = "engine",
     only: Annotated[list[str] | None, typer.Option(help="One row; may be repeated.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Smaller inputs, about 20 s.")] = False,
     swf: Annotated[str | None, typer.Option(help="A log in place of the made one.")] = None,

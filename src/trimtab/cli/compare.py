@@ -23,6 +23,13 @@ from trimtab.errors import TraceError, TrimtabError, UnknownName
 
 app = typer.Typer()
 
+OURS = {  # what the policies by name do; other packages' are listed with their place
+    "mct": "minimum completion time: each job, oldest first, where it is expected to end first",
+    "fluid": "routes job kinds over node kinds by a linear programme; preempts and steals",
+    "gavel": "shares of time on node kinds by a linear programme over jobs, in rounds; preempts",
+    "adlro": "learned: chooses pairs of job and node, stops and moves jobs (ADLRO)",
+    "adlro-rule": "the rule that guides adlro, without its network",
+}
 DEMO = ("fcfs", "sjf", "fcfs+easy", "sjf+easy+best", "wfp3+easy+fastest", "las+easy+fastest")
 
 
@@ -46,15 +53,23 @@ rlscheduler`
 `trimtab compare sjf+fastest fcfs --trace PREPARED --cluster openb --gpu-jobs 0.2`
 
 `trimtab compare fcfs sjf+fastest --seeds 5 --hyperscore fcfs`
+
+`trimtab compare fluid mct --trace adlro:load=0.7,estimate=noisy,sizes=philly,jobs=1000`
+
+`trimtab compare fluid mct --trace adlro --cluster adlro:volta=32,turing=16,radeon=16`
 """
 )
 def compare(
     policies: Annotated[
         list[str] | None, typer.Argument(help="Names; `trimtab policies` lists them.")
     ] = None,
-    trace: Annotated[str, typer.Option(help="A trace file, or a generator.")] = "mixed-gpu",
+    trace: Annotated[
+        str,
+        typer.Option(help="A trace file, or a generator with settings such as adlro:load=0.7."),
+    ] = "mixed-gpu",
     cluster: Annotated[
-        str | None, typer.Option(help="YAML file, openb node list or preset.")
+        str | None,
+        typer.Option(help="YAML file, openb node list, or preset such as adlro:volta=32."),
     ] = None,
     seeds: Annotated[int, typer.Option(help="How many seeds, from --first-seed on.")] = 1,
     first_seed: Annotated[int, typer.Option(help="The first of them.")] = 0,
@@ -281,7 +296,7 @@ def policies(json_file: JsonOption = None) -> None:
         "packing": {
             name: "fills an openb cluster in a given order; see compare --order" for name in PACKERS
         },
-        "policy": {**BY_NAME, **plugged_in()},
+        "policy": {name: OURS.get(name, place) for name, place in BY_NAME.items()} | plugged_in(),
     }
     if json_file:
         write_json(json_file, groups)

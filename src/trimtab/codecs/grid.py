@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from trimtab.codecs.queue import (
     COLUMNS,
+    LOG_LONGEST,
     WIDTH,
     add_capacity,
     describe,
@@ -18,7 +20,7 @@ from trimtab.codecs.queue import (
 )
 from trimtab.core import Array, Decision, Snapshot, Wait
 from trimtab.errors import UnknownName
-from trimtab.rules.fit import fits, slots
+from trimtab.rules.fit import expected_end, fits, slots
 from trimtab.rules.names import PLACES, unknown
 from trimtab.rules.place import book_instance, place_job
 from trimtab.rules.seen import world_of
@@ -30,10 +32,12 @@ CHANNELS = {
     "load": "used share of its driving resource",
     "power": "drawn share of its peak power",
     "device": "the largest free share of one GPU",
+    "left": "log(1 + seconds to its next expected end) / log(1 + 30 days), at most 1; 0 = idle",
+    "memory": "free share of the memory of its GPUs; 0 = it has none",
     "free": "free share of each resource",
     "speed": "r / (1 + r) of the rate of each job of the window here; 0 = it does not fit now",
 }
-SINGLE = 4  # channels before `free`
+SINGLE = 6  # channels before `free`
 
 
 @inner
@@ -68,16 +72,32 @@ def mask_grid(w, c, rows, window, mask, before):
 
 
 @inner
+def next_end_s(w, c, node):
+    """Seconds until the first of the node's runs ends if its request is right; 0 if none runs."""
+    now_s = w.head[c].now_s
+    piece = w.node_state[c, node].piece
+    first_s = np.inf if piece >= 0 else now_s
+    while piece >= 0:
+        first_s = min(first_s, expected_end(w, c, w.pieces[c, piece].run, now_s))
+        piece = w.pieces[c, piece].after
+    return first_s - now_s
+
+
+@inner
 def encode_node(w, c, node, out, at):
     """Write all channels of a node but the speeds from out[c, at] on."""
     rec, state = w.nodes[c, node], w.node_state[c, node]
     out[c, at] = state.up == 1
     out[c, at + 1] = min(max(state.load, 0.0), 1.0)
     out[c, at + 2] = min(state.power_w / rec.peak_w, 1.0) if rec.peak_w > 0.0 else 0.0
-    widest = 0.0
+    widest = free_gb = 0.0
     for d in range(rec.gpus):
         widest = max(widest, w.gpu_free[c, node, d])
+        free_gb += max(w.gpu_mem[c, node, d], 0.0)
     out[c, at + 3] = widest
+    out[c, at + 4] = min(math.log1p(next_end_s(w, c, node)) / LOG_LONGEST, 1.0)
+    has_gb = rec.gpus * rec.gpu_mem_gb
+    out[c, at + 5] = min(free_gb / has_gb, 1.0) if has_gb > 0.0 else 0.0
     for r in range(w.free.shape[2]):
         cap = w.capacity[c, node, r]
         out[c, at + SINGLE + r] = w.free[c, node, r] / cap if cap > 0.0 else 0.0

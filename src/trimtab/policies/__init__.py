@@ -13,7 +13,13 @@ from trimtab.rules.names import ORDERS, parse, unknown
 
 # name -> "module:callable(seed) -> Policy"; rules need no entry: any order[+backfill][+place] is
 # one
-BY_NAME: dict[str, str] = {}
+BY_NAME: dict[str, str] = {
+    "adlro": "trimtab.policies.adlro:AdlroPolicy",
+    "adlro-rule": "trimtab.policies.adlro:AdlroRule",
+    "mct": "trimtab.policies.completion:CompletionPolicy",
+    "fluid": "trimtab.policies.fluid:FluidPolicy",
+    "gavel": "trimtab.policies.gavel:GavelPolicy",
+}
 
 
 def plugged_in() -> dict[str, str]:

@@ -18,6 +18,7 @@ def world_of(snapshot: Snapshot, room: int = 256) -> World:
     head, conf = np.zeros(1, HEAD), np.zeros(1, CONF)
     head["now_s"], head["jobs"], head["nodes"] = snapshot.now_s, jobs, nodes
     head["waiting"], head["heap"] = waiting, len(snapshot.running)
+    head["submitted"] = snapshot.totals["submitted"]
     conf["startup_s"] = snapshot.startup_s
     profile = snapshot.profile
     tenants = int(snapshot.jobs["tenant"].max(initial=0)) + 1

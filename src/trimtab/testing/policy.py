@@ -45,8 +45,11 @@ def _drive_policy(where: str, policy: Policy, twin: Policy, backend: SimBackend)
             break
         for _ in range(MOST_ROUNDS):
             decisions = _decide(where, policy, twin, backend)
-            answers = [_accepted(where, decisions, i, backend) for i in range(len(decisions))]
-            if not any(answer.what == What.STOPPED for answer in answers):
+            again = Wait(backend.snapshot().now_s)  # as the loop takes it: not the backend's
+            acts = [decision for decision in decisions if decision != again]
+            answers = [_accepted(where, acts, i, backend) for i in range(len(acts))]
+            stopped = any(answer.what == What.STOPPED for answer in answers)
+            if again not in decisions and not stopped:
                 break
         else:
             raise AssertionError(f"{where}: stops and starts jobs for ever at one instant")

@@ -8,7 +8,7 @@ The paper names the GPUs' makes, the kinds of job, and that needs and priorities
 here are ours. A Volta is a V100, a Turing a T4, a Radeon a Radeon VII.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from statistics import NormalDist
 from typing import NamedTuple
@@ -72,6 +72,7 @@ DRAWN = {
     "data-processing": JobKind(0.3, 150.0, 1.0, (1.0, 2.0, 12.0), (4.0, 8.0), (0.0, 0.6), False),
 }
 MEM_GB_A_CORE = 4.0
+MIX = tuple(drawn.share for drawn in DRAWN.values())  # shares of JOB_KINDS
 PERCENTILES = (0.1, 1, 5, 10, 25, 50, 75, 90, 95, 99, 99.9)
 # Run times in seconds at PERCENTILES of the jobs that take one GPU or a share of one.
 RUN_S = {
@@ -185,6 +186,7 @@ def adlro_jobs(
     sizes: str = "synthetic",
     estimate: str = "oracle",
     noise: float = 0.7,
+    mix: Sequence[float] | None = MIX,
     arrivals: str = "poisson",
     use: tuple[float, float] = (0.5, 1.0),
     cluster: Cluster | None = None,
@@ -195,10 +197,11 @@ def adlro_jobs(
     `sizes`: synthetic (log-normal, a median and a sigma a kind: DRAWN), or the run times of philly
     or pai for all kinds alike. `estimate` is what `request_s` tells: oracle the run time; noisy
     that times a log-normal factor of median 1 whose logarithm has standard deviation `noise`;
-    unknown the mean of the job's kind. Arrivals are so fast that the expected `offered_load` on
-    `cluster` is `load`. One seed draws the same jobs, whatever their estimate.
+    unknown the mean of the job's kind. `mix` is in the proportions of the job kinds, None = MIX.
+    Arrivals are so fast that the expected `offered_load` on `cluster` is `load`. One seed draws the
+    same jobs, whatever their estimate.
     """
-    kind = rng.choice(len(JOB_KINDS), jobs, p=[DRAWN[name].share for name in JOB_KINDS])
+    kind = rng.choice(len(JOB_KINDS), jobs, p=_shares(MIX if mix is None else mix))
     work_s = run_times(sizes, kind, rng=rng)
     demand, columns = _needs(kind, rng)
     made = workload(
@@ -217,6 +220,16 @@ def adlro_jobs(
     least_s = _least_s(made, cluster or adlro_cluster(), profile or adlro_profile())
     made.jobs["submit_s"] = _submit_times(jobs, load, least_s, arrivals, rng)
     return made
+
+
+def _shares(mix: Sequence[float]) -> Array:
+    """(K,) that add up to 1."""
+    shares = np.asarray(mix, dtype=np.float64)
+    if shares.shape != (len(JOB_KINDS),) or not (np.isfinite(shares) & (shares >= 0)).all():
+        raise TraceError(f"mix={mix!r}; give a number of 0 or more for each of {JOB_KINDS}")
+    if not shares.sum() > 0:
+        raise TraceError(f"mix={mix!r} is all 0; give one of {JOB_KINDS} more")
+    return shares / shares.sum()
 
 
 def run_times(sizes: str, kind: Array, *, rng: Generator) -> Array:

@@ -1,15 +1,22 @@
-"""A workload, the cluster it runs on and the speeds of its jobs there: what an experiment needs."""
+"""A workload, the cluster it runs on and the speeds of its jobs there: what an experiment needs.
+
+open_scene("log.swf.gz")                                      a file with its own cluster
+open_scene("adlro:load=0.7,estimate=noisy,sizes=philly")      a generator with settings
+open_scene("adlro", "adlro:volta=32,turing=16,radeon=16")     at its load on a larger cluster
+"""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from trimtab.core import Array, Cluster, Profile, Workload, uniform_profile
-from trimtab.errors import TraceError
+from trimtab.errors import TraceError, TrimtabError
 from trimtab.traces import is_prepared, openb, pai, presets, read, synthetic
 from trimtab.traces.cluster_file import profile_for, read_cluster
 from trimtab.traces.describe import busy_s
@@ -19,7 +26,10 @@ from trimtab.traces.swf import read_bytes, swf_cluster
 DEFAULT = "mixed-gpu"
 CLUSTER_FILE = "cluster.yaml"  # of a prepared folder
 NODES_HEADER = b"sn,cpu_milli,memory_mib,gpu"
-KNOWN = f"{', '.join(presets.BY_NAME)}, openb, pai, or openb:48 for 48 nodes of that mix"
+KNOWN = (
+    f"{', '.join(presets.BY_NAME)}, adlro:volta=32 for other numbers, openb, pai, or openb:48 for "
+    "48 nodes of that mix"
+)
 
 
 class Scene(NamedTuple):
@@ -44,25 +54,22 @@ def open_scene(
 ) -> Scene:
     """A trace file with its own or a given cluster, or a named generator with its preset.
 
-    `start` and `jobs` cut rows out of a file; for a generator `jobs` is how many it makes. `load`
-    cuts the cluster down until the trace offers it that much; `gpu_jobs` is the share of the jobs
-    that become GPU work of Gavel's measured speeds.
+    A generator may have settings, as in `adlro:load=0.7,jobs=500`. `start` and `jobs` cut rows out
+    of a file; for a generator `jobs` is how many it makes. `load` cuts the cluster down until the
+    trace offers it that much; `gpu_jobs` is the share of the jobs that become GPU work of Gavel's
+    measured speeds.
     """
     if start < 0 or (jobs is not None and jobs < 1):
         raise TraceError(
             f"{trace}: --start {start} --jobs {jobs} selects nothing; give 0 or more, 1 or more"
         )
-    if trace in synthetic.BY_NAME:
-        params = {} if jobs is None else {"jobs": jobs}
-        work = synthetic.generate(trace, seed=seed, **params)
-        nodes, profile = presets.preset(trace)
-        if cluster is not None:
-            nodes, profile = open_cluster(cluster, work)
-        return _fixed(Scene(work, nodes, profile, trace, True), estimate, load, gpu_jobs, seed)
+    if trace.partition(":")[0] in synthetic.BY_NAME:
+        return _fixed(made_scene(trace, cluster, seed, jobs), estimate, load, gpu_jobs, seed)
     if not Path(trace).exists():
         names = ", ".join(synthetic.BY_NAME)
         raise TraceError(
-            f"{trace}: no such file, and not a generator ({names}); give a trace or one of these"
+            f"{trace}: no such file, and not a generator ({names}); give a trace or one of these, "
+            "with settings if need be, such as adlro:load=0.7"
         )
     work = read(trace, lenient=lenient)
     if start or jobs is not None:
@@ -75,6 +82,73 @@ def open_scene(
             work = services_for(work, own_cluster(trace, work)[0], nodes)
     scene = Scene(work, nodes, profile, Path(trace).name, False)
     return _fixed(scene, estimate, load, gpu_jobs, seed)
+
+
+def made_scene(trace: str, cluster: str | None, seed: int, jobs: int | None) -> Scene:
+    """A generator's jobs on a cluster; one that offers a load offers it to that cluster.
+
+    `jobs` goes before a setting of that name.
+    """
+    name, params = settings(trace, synthetic.BY_NAME)
+    if jobs is not None:
+        params["jobs"] = jobs
+    if params.get("jobs", 1) < 1:
+        raise TraceError(f"{trace}: jobs={params['jobs']} makes nothing; give 1 or more")
+    takes = inspect.signature(synthetic.BY_NAME[name]).parameters
+    try:
+        work = synthetic.generate(name, seed=seed, **params)
+        if cluster is None:
+            own = inspect.signature(presets.BY_NAME[name][0]).parameters
+            shared = {key: value for key, value in params.items() if key in own}
+            nodes, profile = presets.preset(name, **shared)
+        else:
+            nodes, profile = open_cluster(cluster, work)
+            if "cluster" in takes:
+                params |= {"cluster": nodes, "profile": profile}
+                work = synthetic.generate(name, seed=seed, **params)
+    except (TrimtabError, ValueError, TypeError, ArithmeticError) as problem:
+        if ":" not in trace:
+            raise
+        raise TraceError(f"{trace}: {problem}") from problem
+    return Scene(work, nodes, profile, trace, True)
+
+
+def settings(text: str, known: Mapping[str, Callable[..., Any]]) -> tuple[str, dict[str, Any]]:
+    """Name and keyword arguments of `adlro:load=0.7,mix=1/2/1`: each of its default's type.
+
+    The numbers of a tuple stand between slashes. TraceError, with all there are, for another.
+    """
+    name, colon, given = text.partition(":")
+    default = {
+        key: one.default
+        for key, one in inspect.signature(known[name]).parameters.items()
+        if isinstance(one.default, int | float | str | tuple)
+    }
+    found: dict[str, Any] = {}
+    for part in given.split(",") if colon else ():
+        key, _, value = part.partition("=")
+        try:
+            found[key] = _typed(value, default[key])
+        except (KeyError, ValueError):
+            listed = ", ".join(f"{key}={_text(value)}" for key, value in default.items())
+            raise TraceError(
+                f"{text}: {part!r} is no setting of {name}; known, with their defaults: {listed}"
+            ) from None
+    return name, found
+
+
+def _typed(text: str, default: Any) -> Any:
+    """The text as a value of the default's type; ValueError where it is none."""
+    if not isinstance(default, tuple):
+        return type(default)(text)
+    values = tuple(float(part) for part in text.split("/"))
+    if len(values) != len(default):
+        raise ValueError(text)
+    return values
+
+
+def _text(value: Any) -> str:
+    return "/".join(f"{part:g}" for part in value) if isinstance(value, tuple) else str(value)
 
 
 def _fixed(scene: Scene, estimate: str, load: float | None, gpu_jobs: float, seed: int) -> Scene:
@@ -175,14 +249,15 @@ def own_cluster(trace: str, work: Workload) -> tuple[Cluster, Profile]:
 
 
 def open_cluster(cluster: str, work: Workload) -> tuple[Cluster, Profile]:
-    """A cluster from a YAML file, a list of nodes, a prepared folder, a preset or a mix such as
-    `openb:48`, with the speeds of these jobs on it.
+    """A cluster from a YAML file, a list of nodes, a prepared folder, a preset (also with
+    settings, `adlro:volta=32`) or a mix such as `openb:48`, with the speeds of these jobs on it.
     """
     if presets.is_mix(cluster):
         nodes = presets.mix_cluster(cluster)
         return nodes, speeds(work, nodes)
-    if cluster in presets.BY_NAME:
-        nodes, profile = presets.preset(cluster)
+    if cluster.partition(":")[0] in presets.BY_NAME:
+        name, params = settings(cluster, {key: make for key, (make, _) in presets.BY_NAME.items()})
+        nodes, profile = presets.preset(name, **params)
         own = profile.rate.shape[0] == len(work.kinds) and not _measured(work)
         return nodes, profile if own else speeds(work, nodes)
     path = Path(cluster) / CLUSTER_FILE if is_prepared(cluster) else Path(cluster)

@@ -73,17 +73,33 @@ def test_the_channels_are_what_their_names_say():
     backend.wait()
     backend.apply(Start(0, (1,)))
     grid, rows = CODEC.split(CODEC.encode(backend.snapshot()))
-    up, load, power, device, free, speed, later = grid.T
+    up, load, power, device, left, memory, free, speed, later = grid.T
     assert grid.shape == (3, SINGLE + 1 + 2)
     assert up.tolist() == [1, 1, 1]
     assert load.tolist() == [0, 0.5, 0]
     assert power == pytest.approx([0.5, 0.75, 0.5])
-    assert device.tolist() == [0, 0, 0]
+    assert device.tolist() == memory.tolist() == [0, 0, 0]
+    assert left == pytest.approx([0, np.log1p(9) / np.log1p(30 * 86400), 0])
     assert free.tolist() == [1, 0.5, 1]
     assert speed == pytest.approx([0.75, 0, 0.5])  # 3 / 4, does not fit, 1 / 2
     assert later.tolist() == [0, 0, 0]
     assert rows[0, :7] == pytest.approx([1, 0, np.log1p(9) / np.log1p(30 * 86400), 0, 0.25, 0, 1])
     assert not rows[1].any()
+
+
+def test_a_node_shows_its_free_gpu_memory_and_its_next_end():
+    machine = cluster([[2.0], [2.0]], resources=("gpu",), gpu_mem_gb=16.0)
+    work = workload(
+        [0, 0], [900.0, 90.0], [1, 1], resources=("gpu",), gpus=1, gpu_mem_gb=[8.0, 4.0]
+    )
+    backend = SimBackend(work, machine)
+    backend.wait()
+    backend.apply(Start(0, (0,)))
+    backend.apply(Start(1, (0,)))
+    codec = GridCodec(nodes=2, resources=1, window=2)
+    left, memory = codec.split(codec.encode(backend.snapshot()))[0].T[4:6]
+    assert left == pytest.approx([np.log1p(90) / np.log1p(30 * 86400), 0])
+    assert memory == pytest.approx([20 / 32, 1])
 
 
 def test_an_unknown_place_is_named():

@@ -1,0 +1,233 @@
+"""The tables of a reproduction as text: what the terminal and the page show of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from trimtab.report.table import shown
+
+Row = Mapping[str, Any]
+MILLION = 1e6
+
+
+class View(NamedTuple):
+    """How a table of rows is spread out: a line each `down`, a column each `across`."""
+
+    table: str
+    title: str
+    down: tuple[str, ...]
+    across: tuple[str, ...]
+    metrics: tuple[str, ...]
+    each: str | None = None  # one view a value of this key
+    loads: tuple[float, ...] | None = None  # only these; None = all
+    cell: str = "plain"  # a name of CELLS
+
+
+class Shown(NamedTuple):
+    title: str
+    table: str  # whose rows these are
+    head: list[str]
+    lines: list[list[str]]
+
+
+VIEWS = (
+    View(
+        "loads",
+        "mean completion time in s by load",
+        ("policy",),
+        ("load",),
+        ("jct_mean_s",),
+        each="arm",
+    ),
+    View(
+        "ratios",
+        "completion time of adlro / policy by load",
+        ("policy",),
+        ("load",),
+        ("jct_mean_s",),
+        each="arm",
+        cell="ratio",
+    ),
+    View(
+        "loads",
+        "where more jobs arrive than can be done (load 1.5)",
+        ("policy",),
+        ("metric",),
+        ("throughput_per_h", "useful_utilization", "utilization", "energy_j"),
+        each="arm",
+        loads=(1.5,),
+    ),
+    View(
+        "hyperscore",
+        "HyperScore (V) against fcfs by load",
+        ("policy",),
+        ("load",),
+        ("hyperscore", "v"),
+        each="arm",
+        cell="score",
+    ),
+    View(
+        "paper",
+        "the paper's Table 1 | ours",
+        ("policy", "metric"),
+        ("arm",),
+        (),
+        cell="beside",
+    ),
+    View(
+        "small-cases",
+        "total completion time / optimum",
+        ("policy",),
+        ("release",),
+        ("total / optimum",),
+        cell="ratio",
+    ),
+    View(
+        "generalisation",
+        "mean completion time in s elsewhere",
+        ("scene", "load"),
+        ("policy",),
+        ("jct_mean_s",),
+    ),
+    View(
+        "generalisation",
+        "completion time of adlro / policy elsewhere",
+        ("scene", "load"),
+        ("policy",),
+        ("jct_ratio",),
+        cell="ratio",
+    ),
+    View(
+        "runtime-memory",
+        "error of guessed speeds by observations",
+        ("policy",),
+        ("observations",),
+        ("error",),
+        each="scene",
+        cell="ratio",
+    ),
+    View(
+        "drift",
+        "mean completion time in s before and after a change",
+        ("scenario", "policy"),
+        ("metric",),
+        ("jct_before_s", "jct_after_s"),
+        each="arm",
+    ),
+    View(
+        "drift-ratios",
+        "completion time after the change of the policy / adlro",
+        ("policy",),
+        ("scenario", "arm"),
+        ("jct_after / adlro",),
+        cell="ratio",
+    ),
+    View(
+        "drift-detection",
+        "what was noticed and done",
+        ("scenario", "arm", "policy"),
+        ("metric",),
+        (),
+        cell="number",
+    ),
+    View(
+        "detectors",
+        "detectors by the spread of run times",
+        ("policy", "spread"),
+        ("metric",),
+        (),
+        cell="number",
+    ),
+)  # fmt: skip
+
+
+def views(tables: Sequence[Mapping[str, Any]], chosen: Sequence[View] = VIEWS) -> list[Shown]:
+    """Each view that has rows, split by its `each`."""
+    rows_of = {table["name"]: table["rows"] for table in tables}
+    found = []
+    for view in chosen:
+        rows = [row for row in rows_of.get(view.table, ()) if _wanted(row, view)]
+        values = dict.fromkeys(row.get(view.each) for row in rows) if view.each else [None]
+        for value in values:
+            part = [row for row in rows if not view.each or row.get(view.each) == value]
+            title = f"{view.title}: {value}" if view.each else view.title
+            if part:
+                found.append(spread(part, view, title))
+    return found
+
+
+def _wanted(row: Row, view: View) -> bool:
+    if view.loads is not None and row.get("load") not in view.loads:
+        return False
+    return not view.metrics or row["metric"] in view.metrics
+
+
+def spread(rows: Sequence[Row], view: View, title: str) -> Shown:
+    """The rows as a grid of text; an empty cell where there is none."""
+    downs = list(dict.fromkeys(tuple(str(row[key]) for key in view.down) for row in rows))
+    across = list(dict.fromkeys(tuple(str(row[key]) for key in view.across) for row in rows))
+    held: dict[tuple[tuple[str, ...], tuple[str, ...]], list[Row]] = {}
+    for row in rows:
+        place = tuple(str(row[key]) for key in view.down), tuple(str(row[k]) for k in view.across)
+        held.setdefault(place, []).append(row)
+    text = CELLS[view.cell]
+    lines = [
+        [*down, *(text(held[down, over]) if (down, over) in held else "" for over in across)]
+        for down in downs
+    ]
+    # spaces, so that a terminal may break a long name
+    heads = [" ".join(over).replace("_", " ") for over in across]
+    return Shown(title, view.table, [*view.down, *heads], lines)
+
+
+def _plain(rows: Sequence[Row]) -> str:
+    row = rows[0]
+    if row["ours"] is None:
+        return "-"
+    half = None if row["low"] is None else (row["high"] - row["low"]) / 2
+    if row["ours"] >= MILLION:
+        return f"{shown(row['ours'] / MILLION, half and half / MILLION)} M"
+    return shown(row["ours"], half)
+
+
+def _ratio(rows: Sequence[Row]) -> str:
+    row = rows[0]
+    if row["ours"] is None:
+        return "-"
+    ends = "" if row["low"] is None else f" [{row['low']:.2f}, {row['high']:.2f}]"
+    return f"{row['ours']:.3f}{ends}"
+
+
+def _beside(rows: Sequence[Row]) -> str:
+    row = rows[0]
+    return f"{_number(row['paper'])} | {_number(row['ours'])}"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _score(rows: Sequence[Row]) -> str:
+    of = {row["metric"]: row["ours"] for row in rows}
+    return f"{of['hyperscore']:.1f} ({of['v']:.2f})"
+
+
+CELLS: dict[str, Callable[[Sequence[Row]], str]] = {
+    "number": lambda rows: _number(rows[0]["ours"]),
+    "plain": _plain,
+    "ratio": _ratio,
+    "beside": _beside,
+    "score": _score,
+}
+
+
+def curves(tables: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[tuple[float, float]]]]:
+    """Arm: policy: (load, mean completion time in s), for loads that can be kept up with."""
+    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for table in tables:
+        for row in table["rows"] if table["name"] == "loads" else ():
+            if row["metric"] == "jct_mean_s" and row["load"] < 1 and row["ours"]:
+                lines = found.setdefault(row["arm"], {})
+                lines.setdefault(row["policy"], []).append((row["load"], row["ours"]))
+    return found

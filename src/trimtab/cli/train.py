@@ -1,0 +1,101 @@
+"""`trimtab train`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from trimtab.cli.shown import (
+    JsonOption,
+    command_line,
+    out,
+    parsed,
+    progress_bar,
+    readable,
+    resumable,
+    say,
+    write_json,
+)
+from trimtab.errors import TrimtabError
+
+app = typer.Typer()
+
+
+@app.command(
+    epilog="""
+**Examples**
+
+`trimtab train dqn --out run --steps 300000` — on the ADLRO scene; the network is run/dqn.onnx
+
+`trimtab train dqn --out paper --set mode=paper --set trunk=cnn --set learning_rate=1e-4`
+
+`trimtab train dqn --out run --set trunk=cnn --set imitate=sjf+fastest --set gamma=0.95`
+
+`trimtab train dqn --out mine --trace jobs.parquet --cluster cluster.yaml --seed 3`
+
+`trimtab train dqn --out run --set help` — every setting with its default
+
+The same command again goes on where the last one stopped; a larger --steps trains longer.
+"""
+)
+def train(
+    learner: Annotated[str, typer.Argument(help="What to train: dqn, ...")],
+    to: Annotated[
+        Path, typer.Option("--out", help="Folder of the checkpoint, network and log.")
+    ] = Path("trained"),
+    steps: Annotated[int | None, typer.Option(help="How long; see --set help.")] = None,
+    trace: Annotated[str | None, typer.Option(help="A trace file, or a generator.")] = None,
+    cluster: Annotated[str | None, typer.Option(help="YAML file, node list or preset.")] = None,
+    seed: Annotated[int, typer.Option(help="Of everything that is drawn at random.")] = 0,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="NAME=VALUE; `help` lists them.")
+    ] = None,
+    json_file: JsonOption = None,
+) -> None:
+    """Train a policy: resumable, with a log for TensorBoard (tensorboard --logdir OUT/log)."""
+    from trimtab import training
+
+    if settings and "help" in settings:
+        for name, default in training.settings_of(learner).items():
+            out.print(f"{name}={default}", highlight=False)
+        return
+    given: dict[str, Any] = dict(parsed(text) for text in settings or ())
+    plain = {"steps": steps, "trace": trace, "cluster": cluster, "seed": seed}
+    known = training.settings_of(learner)
+    for name, value in plain.items():
+        if value is None or (name == "seed" and "seed" in given):
+            continue
+        if name in given:
+            raise TrimtabError(f"--{name} and --set {name} are both given; give one")
+        if name not in known and name != "seed":
+            raise TrimtabError(f"{learner} has no --{name}; leave it out")
+        if name in known:
+            given[name] = value
+    checked = training.checked(learner, given)
+    if to.exists() and not to.is_dir():
+        raise TrimtabError(f"--out {to}: a file is there; give a folder")
+    last = follow(training.learner(learner)(to, command=command_line(), **checked), learner)
+    if last is None:
+        say(f"{to}: trained so far already; give a larger --steps to go on")
+        return
+    if json_file:
+        write_json(json_file, {name: value for name, value in last.items() if value == value})
+    say(f"{to}: {told(last)}")
+
+
+def follow(rows: Any, name: str) -> dict[str, Any] | None:
+    """Show how far it is until it is over. Returns the last that was told."""
+    last: dict[str, Any] | None = None
+    with resumable(), progress_bar() as progress:
+        task = progress.add_task(f"{name} (the first run compiles the engine)", total=None)
+        for row in rows:
+            last = row._asdict()
+            done, total = last.get("step"), last.get("steps")
+            progress.update(task, completed=done, total=total, description=f"{name} {told(last)}")
+    return last
+
+
+def told(row: dict[str, Any]) -> str:
+    return "  ".join(f"{name} {readable(value)}" for name, value in row.items())

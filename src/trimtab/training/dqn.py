@@ -1,0 +1,351 @@
+"""Training of the DQN on a trace, its checkpoint and log, and what each of its parts is worth."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from trimtab.core import Array, Cluster, Profile
+from trimtab.errors import PolicyError
+from trimtab.policies.dqn_learner import Learner, Settings, Told, train
+from trimtab.policies.dqn_net import export
+from trimtab.sim.world import Models
+from trimtab.traces.presets import preset
+from trimtab.traces.scene import open_scene
+from trimtab.traces.synthetic import generate
+from trimtab.training.dqn_field import (
+    BatchedField,
+    Ground,
+    Windows,
+    demonstrations,
+    ground,
+    shuffled,
+    with_interval,
+)
+
+RULES = ("fcfs", "fcfs+affinity", "sjf+fastest")
+HELD_OUT = 0.2  # share of a trace file's rows, its last, that validation has
+VALIDATION_SEED = 10_000  # a generator's validation windows have the training's seed + this
+TEST_SEED = 20_000  # of the ablation's windows, which nothing is chosen on
+CHECKPOINT, NETWORK = "checkpoint.pt", "dqn.onnx"
+
+
+class Progress(NamedTuple):
+    """How far a training is, beside the best rule on the same validation windows."""
+
+    step: int
+    steps: int
+    loss: float
+    epsilon: float
+    q: float
+    jct_s: float
+    best_jct_s: float  # of the networks so far: the one in dqn.onnx
+    rule: str
+    rule_jct_s: float
+    wall_s: float
+
+
+def train_dqn(
+    out: str | Path,
+    *,
+    trace: str = "adlro",
+    cluster: str | None = None,
+    jobs: int = 256,
+    train_jobs: int = 20_000,
+    windows: int = 16,
+    window_jobs: int = 500,
+    startup_s: float = 30.0,
+    every: int = 50_000,
+    device: str = "auto",
+    command: str = "",
+    **settings: Any,
+) -> Iterator[Progress]:
+    """Train into the folder `out`; goes on where a checkpoint of the same settings lies there.
+
+    An episode has `jobs` jobs. A generator makes `train_jobs` of them and, from another seed,
+    `windows` validation windows of `window_jobs`; a trace file gives its last fifth to validation.
+    `out` gets checkpoint.pt, dqn.onnx (the network that was best in validation) and a log for
+    TensorBoard. Ctrl-C writes a checkpoint first. `Settings` has the other settings.
+    """
+    out, on = Path(out), Settings(**settings).check()
+    field_of = dict(
+        trace=trace, cluster=cluster, jobs=jobs, train_jobs=train_jobs, windows=windows,
+        window_jobs=window_jobs, startup_s=startup_s,
+    )  # fmt: skip
+    ours, held = grounds(on.seed, **field_of)
+    made = {**field_of, **asdict(on)}
+    learner = Learner(on, ours.layout(on), device_of(device))
+    best = resumed(out, learner, made)
+    if on.imitate:
+        learner.shown = demonstrations(ours, on, on.imitate)
+    validation = Windows(held)
+    rule, rule_jct_s = best_rule(validation)
+    field = BatchedField(ours, on, on.seed + learner.step)
+    with stopped_by_key() as pressed, log_to(out, learner.step) as log:
+        for told in train(
+            field, learner, lambda one: float(validation.by_learner(one).mean()),
+            every=every, stop=lambda: bool(pressed),
+        ):  # fmt: skip
+            log(told, {"best rule": rule_jct_s})
+            if told.jct_s < best:
+                best = told.jct_s
+                about = {"settings": json.dumps(made), "validation_jct_s": f"{best:.1f}"}
+                export(learner.net, out / NETWORK, command, **about)
+            save(out, learner, made, best)
+            yield Progress(
+                *told[:6], best_jct_s=best, rule=rule, rule_jct_s=rule_jct_s, wall_s=told.wall_s
+            )
+        if pressed:
+            save(out, learner, made, best)
+            raise KeyboardInterrupt
+
+
+def grounds(
+    seed: int,
+    *,
+    trace: str,
+    cluster: str | None,
+    jobs: int,
+    train_jobs: int,
+    windows: int,
+    window_jobs: int,
+    startup_s: float,
+) -> tuple[Ground, Ground]:
+    """Where to train and where to validate."""
+    models = Models(startup_s=startup_s, move_s=startup_s)
+    whole = open_scene(trace, cluster, seed=seed)
+    if whole.made:
+        first = open_scene(trace, cluster, seed=seed, jobs=train_jobs).workload
+        held = open_scene(trace, cluster, seed=seed + VALIDATION_SEED, jobs=windows * window_jobs)
+        other = held.workload
+    else:
+        cut = max(int(len(whole.workload) * (1 - HELD_OUT)), 1)
+        if len(whole.workload) < 2 * jobs:
+            raise PolicyError(
+                f"{trace}: {len(whole.workload)} jobs are too few for episodes of jobs={jobs} and "
+                f"a part that is held out; give --set jobs={max(len(whole.workload) // 10, 1)}"
+            )
+        first, other = whole.workload.window(0, cut), whole.workload.window(cut)
+        window_jobs = min(window_jobs, max(len(other) // windows, 1))
+    place = (whole.cluster, whole.profile, models)
+    return ground(first, *place, jobs), ground(other, *place, window_jobs)
+
+
+def best_rule(windows: Windows) -> tuple[str, float]:
+    """The rule with the least mean completion time, and that."""
+    found = {rule: float(windows.by_rule(rule).mean()) for rule in RULES}
+    rule = min(found, key=lambda name: found[name])
+    return rule, found[rule]
+
+
+def device_of(name: str) -> str:
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.zeros(1, device=name)
+    except (RuntimeError, AssertionError) as problem:
+        raise PolicyError(f"device={name!r} cannot be used here; give auto or cpu") from problem
+    return name
+
+
+def save(out: Path, learner: Learner, made: dict[str, Any], best: float) -> None:
+    """Write the checkpoint whole or not at all."""
+    part = out / f"{CHECKPOINT}.part"
+    with part.open("wb") as file:
+        torch.save({"settings": made, "best": best, "learner": learner.state()}, file)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(out / CHECKPOINT)
+
+
+def resumed(out: Path, learner: Learner, made: dict[str, Any]) -> float:
+    """Load the checkpoint of `out` into the learner, if there is one. Returns the best validation
+    so far.
+    """
+    path = out / CHECKPOINT
+    if not path.is_file():
+        out.mkdir(parents=True, exist_ok=True)
+        return float("inf")
+    try:
+        held = torch.load(path, map_location="cpu", weights_only=True)
+        before = held["settings"]
+    except Exception as problem:
+        raise PolicyError(
+            f"{path}: not a checkpoint of ours ({type(problem).__name__}); give another --out"
+        ) from problem
+    differs = [name for name in made if name != "steps" and before.get(name) != made[name]]
+    if differs:
+        name = differs[0]
+        raise PolicyError(
+            f"{path}: made with {name}={before.get(name)!r}, and now {name}={made[name]!r}; "
+            "give another --out, or the same settings to go on"
+        )
+    learner.load(held["learner"])
+    return float(held["best"])
+
+
+@contextmanager
+def stopped_by_key() -> Iterator[list[int]]:
+    """Ctrl-C adds to the list, so that a step is never cut in two; the second one ends at once."""
+    pressed: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+
+    def press(number: int, _: Any) -> None:
+        if pressed:
+            raise KeyboardInterrupt
+        pressed.append(number)
+
+    heard = threading.current_thread() is threading.main_thread() and before is not signal.SIG_IGN
+    if heard:
+        signal.signal(signal.SIGINT, press)
+    try:
+        yield pressed
+    finally:
+        if heard:
+            signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def log_to(out: Path, step: int) -> Iterator[Callable[[Told, dict[str, float]], None]]:
+    """A TensorBoard log in `out` that goes on at this step."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    writer = SummaryWriter(str(out / "log"), purge_step=step or None)
+
+    def log(told: Told, others: dict[str, float]) -> None:
+        for name in ("loss", "epsilon", "q"):
+            writer.add_scalar(name, getattr(told, name), told.step)
+        writer.add_scalar("mean completion s/dqn", told.jct_s, told.step)
+        for name, value in others.items():
+            writer.add_scalar(f"mean completion s/{name}", value, told.step)
+        writer.flush()
+
+    try:
+        yield log
+    finally:
+        writer.close()
+
+
+# What the parts are worth. Each row adds to `plain`; the rest of Settings is the same for all.
+PLAIN = dict(trunk="cnn", double=False, dueling=False, n_step=1, prioritised=False)
+ALL = dict(trunk="cnn", double=True, dueling=True, n_step=5, prioritised=True)
+VARIANTS: dict[str, dict[str, Any]] = {
+    "paper state": PLAIN | {"mode": "paper"},
+    "plain": PLAIN,
+    "+ double": PLAIN | {"double": True},
+    "+ dueling": PLAIN | {"dueling": True},
+    "+ n-step": PLAIN | {"n_step": 5},
+    "+ prioritised": PLAIN | {"prioritised": True},
+    "all": ALL,
+    "all, GPUs shuffled": ALL | {"shuffle": True},  # trained and tested in another order
+    "all, set trunk": ALL | {"trunk": "set"},
+    "all, imitation": ALL | {"imitate": "sjf+fastest"},
+    "all, set trunk, imitation": ALL | {"trunk": "set", "imitate": "sjf+fastest"},
+}
+
+
+def ablation(
+    steps: int = 150_000,
+    seeds: Sequence[int] = (0, 1, 2),
+    *,
+    variants: Sequence[str] = tuple(VARIANTS),
+    windows: int = 16,
+    window_jobs: int = 500,
+    orders: int = 4,
+    told: Callable[[dict[str, Any]], None] | None = None,
+    **settings: Any,
+) -> list[dict[str, Any]]:
+    """Rows of mean completion times on test windows of the ADLRO scene (16 GPUs, load 0.9,
+    start-up 30 s): rules, then every variant with the same budget of decisions.
+
+    Of each training the network that was best in validation is tested. `half_s` is half the 95 %
+    interval, over windows for a rule and over seeds for a variant; `permuted_s` is the same
+    network's time if the GPUs change places, mean of `orders` orders.
+    """
+    test = adlro_windows(TEST_SEED, scene(), windows, window_jobs)
+    rows: list[dict[str, Any]] = []
+
+    def add(row: dict[str, Any]) -> None:
+        rows.append(row)
+        if told:
+            told(row)
+
+    for rule in RULES:
+        add({"policy": rule, **with_interval(test.by_rule(rule))})
+    for name in variants:
+        found, moved = [], []
+        for seed in seeds:
+            on = {**settings, **VARIANTS[name], "steps": steps, "seed": seed}
+            place = scene(seed if on.pop("shuffle", False) else None)
+            learner = trained(Settings(**on).check(), place, windows)
+            there = replace(test.on, cluster=place[0])
+            found.append(float(Windows(there).by_learner(learner).mean()))
+            moved.append(float(np.mean(permuted(learner, there, orders, seed))))
+        row = {"policy": f"dqn {name}", **with_interval(np.array(found))}
+        add(row | {"permuted_s": float(np.mean(moved)), "by_seed_s": found})
+    return rows
+
+
+def scene(shuffle: int | None = None) -> tuple[Cluster, Profile, Models]:
+    """The ADLRO cluster, its GPUs in the order that a seed gives, or in blocks of one make."""
+    cluster, profile = preset("adlro")
+    if shuffle is not None:
+        cluster = shuffled(cluster, np.random.default_rng([shuffle, 4]))
+    return cluster, profile, Models(startup_s=30.0, move_s=30.0)
+
+
+def adlro_windows(
+    seed: int, place: tuple[Cluster, Profile, Models], windows: int, window_jobs: int
+) -> Windows:
+    work = generate("adlro", seed=seed, jobs=windows * window_jobs, load=0.9)
+    return Windows(ground(work, *place, window_jobs))
+
+
+def trained(
+    on: Settings,
+    place: tuple[Cluster, Profile, Models],
+    windows: int = 16,
+    every: int = 25_000,
+) -> Learner:
+    """A learner after its steps on the ADLRO scene, with the network that was best in
+    validation.
+    """
+    work = generate("adlro", seed=on.seed, jobs=20_000, load=0.9)
+    ours = ground(work, *place, 256)
+    validation = adlro_windows(VALIDATION_SEED + on.seed, place, windows, 300)
+    learner = Learner(on, ours.layout(on))
+    if on.imitate:
+        learner.shown = demonstrations(ours, on, on.imitate)
+    best, kept = float("inf"), learner.net.state_dict()
+    field = BatchedField(ours, on, on.seed)
+    for told in train(
+        field, learner, lambda one: float(validation.by_learner(one).mean()), every=every
+    ):
+        if told.jct_s < best:
+            best = told.jct_s
+            kept = {name: value.clone() for name, value in learner.net.state_dict().items()}
+    learner.net.load_state_dict(kept)
+    return learner
+
+
+def permuted(learner: Learner, on: Ground, orders: int = 4, seed: int = 0) -> Array:
+    """(orders,) mean completion times of the same network where the GPUs stand in another order.
+
+    A policy that reads the GPUs' features and not their places is as good in any order.
+    """
+    rng = np.random.default_rng([seed, 3])
+    found = []
+    for _ in range(orders):
+        there = replace(on, cluster=shuffled(on.cluster, rng))
+        found.append(float(Windows(there).by_learner(learner).mean()))
+    return np.array(found)

@@ -1,0 +1,122 @@
+"""Pairs: what is shown, what is pruned, and that a pair means what it says."""
+
+import numpy as np
+import pytest
+
+from trimtab.codecs.net import GUIDE, net_of, values_of
+from trimtab.codecs.pairs import FEATURES, MOVE, START, SWAP, WIDTH, PairsCodec
+from trimtab.core import Move, Start, Stop, cluster, workload
+from trimtab.sim.backend import SimBackend
+from trimtab.testing import check_codec
+from trimtab.traces.adlro import adlro_cluster, adlro_jobs, adlro_profile
+
+COLUMN = {name: i for i, name in enumerate(FEATURES)}
+
+
+def at(backend, events=1):
+    for _ in range(events):
+        backend.wait()
+    return backend.snapshot()
+
+
+def two_nodes():
+    return cluster([[1.0, 1.0], [1.0, 1.0]], resources=("cpu", "gpu"), gpu_mem_gb=16.0)
+
+
+def jobs(submit_s, work_s, **columns):
+    demand = np.ones((len(submit_s), 2))
+    return workload(
+        submit_s, work_s, demand, resources=("cpu", "gpu"), gpus=1, checkpoint_s=0.0, **columns
+    )
+
+
+def test_two_free_nodes_of_a_kind_are_one_pair():
+    seen = at(SimBackend(jobs([0.0], [100.0]), two_nodes()))
+    rows, cells = PairsCodec().look(seen)
+    assert [(cell["how"], cell["job"]) for cell in cells] == [(START, 0)]
+    assert rows[0, COLUMN["start"]] == 1.0 and not rows[1:].any()
+
+
+def test_where_a_kind_is_full_a_waiting_job_may_take_a_running_ones_place():
+    backend = SimBackend(jobs([0.0, 0.0, 10.0], [500.0, 900.0, 50.0]), two_nodes())
+    at(backend)
+    backend.apply(Start(0, (0,)))
+    backend.apply(Start(1, (1,)))
+    seen = at(backend)
+    _, cells = PairsCodec().look(seen)
+    assert {(cell["how"], cell["job"], cell["other"]) for cell in cells} == {
+        (SWAP, 2, 0), (SWAP, 2, 1)
+    }  # fmt: skip
+    action = next(i for i, cell in enumerate(cells) if cell["other"] == 1)
+    assert PairsCodec().decode(action, seen) == [Stop(1), Start(2, (1,))]
+
+
+def test_a_job_that_started_at_this_instant_is_not_stopped_again():
+    backend = SimBackend(jobs([0.0, 0.0, 0.0], [500.0, 900.0, 50.0]), two_nodes())
+    at(backend)
+    backend.apply(Start(0, (0,)))
+    backend.apply(Start(1, (1,)))
+    assert len(PairsCodec().look(backend.snapshot())[1]) == 0
+
+
+def test_a_running_job_may_move_to_a_faster_kind_only():
+    machines, profile = adlro_cluster(volta=1, turing=1, radeon=0), adlro_profile()
+    work = adlro_jobs(rng=np.random.default_rng(0), jobs=3, cluster=machines)
+    backend = SimBackend(work, machines, profile)
+    at(backend)
+    backend.apply(Start(0, (1,)))  # on the Turing, slower for every kind of job
+    seen = at(backend)
+    rows, cells = PairsCodec().look(seen)
+    moves = [i for i, cell in enumerate(cells) if cell["how"] == MOVE]
+    assert len(moves) == 1 and PairsCodec().decode(moves[0], seen) == [Move(0, (0,))]
+    row = rows[moves[0]]
+    assert row[COLUMN["speed"]] == 1.0 > row[COLUMN["speed_now"]] > 0.0
+
+
+def test_past_its_request_a_job_is_expected_to_need_as_much_again():
+    work = jobs([0.0, 50.0, 200.0], [1000.0, 1000.0, 5.0], request_s=[100.0, 100.0, 5.0])
+    backend = SimBackend(work, two_nodes())
+    at(backend)
+    backend.apply(Start(0, (0,)))
+    at(backend)
+    backend.apply(Start(1, (1,)))
+    seen = at(backend)  # second 200: job 0 has done 200 of 100 asked for, job 1 150
+    rows, cells = PairsCodec().look(seen)
+    share = {int(cell["other"]): row[COLUMN["other_share"]] for row, cell in zip(rows, cells)}
+    left = {int(cell["other"]): row[COLUMN["other_left"]] for row, cell in zip(rows, cells)}
+    assert share == {0: pytest.approx(2.0), 1: pytest.approx(1.5)}
+    assert left[0] > left[1]
+
+
+def test_the_codec_keeps_the_protocol():
+    machines = adlro_cluster(volta=2, turing=1, radeon=1)
+    work = adlro_jobs(rng=np.random.default_rng(1), jobs=30, load=1.2, cluster=machines)
+    check_codec(PairsCodec(), work, machines, exact=False, steps=60)
+
+
+def test_features_do_not_change_when_every_time_is_ten_times_as_long():
+    def rows_at(scale):
+        submit = [0.0, 0.0, 10.0 * scale]
+        backend = SimBackend(
+            jobs(submit, [500.0 * scale, 900.0 * scale, 50.0 * scale]), two_nodes()
+        )
+        at(backend)
+        backend.apply(Start(0, (0,)))
+        backend.apply(Start(1, (1,)))
+        return PairsCodec().look(at(backend))[0]
+
+    assert rows_at(1.0) == pytest.approx(rows_at(10.0), abs=1e-6)
+
+
+def test_the_compiled_network_is_the_matrix_product():
+    rng = np.random.default_rng(0)
+    layers = [
+        (rng.normal(size=(a, b)), rng.normal(size=b)) for a, b in ((WIDTH, 8), (8, 4), (4, 1))
+    ]
+    rows = rng.normal(size=(5, WIDTH)).astype(np.float32)
+    here = rows
+    for i, (matrix, biases) in enumerate(layers):
+        here = here @ matrix + biases
+        here = np.maximum(here, 0) if i < 2 else here
+    assert values_of(rows, net_of(layers, 0.1, 1.0)) == pytest.approx(here[:, 0], rel=1e-5)
+    assert len(GUIDE.sizes) == 0
