@@ -1,0 +1,81 @@
+"""One self-contained HTML page that sets a paper's figures beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+
+import matplotlib
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from trimtab.report.markup import facts as listed
+from trimtab.report.markup import figure, plain_table, shell, version, write_page
+from trimtab.report.plots import MOST_SERIES, STYLE, beside_in, blank, colours, short, svg
+
+Curve = Sequence[tuple[float, float]]  # (load, mean completion time in s)
+Section = tuple[str, str, Sequence[str], Sequence[Sequence[str]]]  # title, note, head, lines
+DASHES = ("-", "--")  # where there are more policies than colours
+STYLE_OF_CLAIMS = ".told td,.told th{text-align:left;white-space:normal;vertical-align:top}"
+
+
+def write_reproduced(
+    path: Path,
+    *,
+    title: str,
+    facts: Mapping[str, str],
+    curves: Mapping[str, Mapping[str, Curve]],
+    sections: Sequence[Section],
+    claims: Sequence[tuple[str, str, str]],
+) -> None:
+    """Write the page, whole or not at all. `curves` are by arm and policy."""
+    parts = [
+        f"<header><div><h1>{escape(title)}</h1>"
+        f"{listed({key: escape(value) for key, value in facts.items()})}</div></header><main>",
+        "<h2>Claims</h2>",
+        f'<div class="told">{plain_table(("claim", "", "evidence"), claims)}</div>',
+    ]
+    if curves:
+        caption = "Means over the seeds, log scale. Intervals, paired by seed, are in the tables."
+        parts += [
+            "<h2>Completion time by load</h2>",
+            figure(completion(curves), "Mean completion time by load", caption),
+        ]
+    parts.append("<h2>Tables</h2>")
+    before = ""
+    for name, note, head, lines in sections:
+        told = f'<p class="faint">{escape(note)}</p>' if note and note != before else ""
+        parts.append(f"<h3>{escape(name)}</h3>{told}{plain_table(head, lines)}")
+        before = note
+    parts.append(f"<footer>Made by trimtab {escape(version('trimtab'))}.</footer></main>")
+    write_page(path, shell(title, "\n".join(parts), STYLE_OF_CLAIMS))
+
+
+def completion(curves: Mapping[str, Mapping[str, Curve]], name: str = "completion") -> str:
+    """Mean completion time by load: a panel an arm, a line a policy, on one scale."""
+    policies = list(dict.fromkeys(policy for lines in curves.values() for policy in lines))
+    paint = colours(policies)
+    with matplotlib.rc_context(STYLE):
+        drawn, axes = blank(
+            4.2, 1, len(curves), left_in=0.9, right_in=beside_in(policies), head_in=0.3, sharey=True
+        )
+        for ax, (arm, lines) in zip(axes[0], curves.items()):
+            loads = sorted({point[0] for curve in lines.values() for point in curve})
+            for policy, curve in lines.items():
+                dash = DASHES[policies.index(policy) // MOST_SERIES % len(DASHES)]
+                # even steps: 0.9 and 0.95 are as different to a queue as 0.5 and 0.7
+                ax.plot([loads.index(load) for load, _ in curve], [jct_s for _, jct_s in curve],
+                        dash, color=paint[policy], marker="o", markersize=3.5,
+                        label=short(policy))  # fmt: skip
+            ax.set_yscale("log")
+            ax.set_title(f"{arm} estimates", fontsize=9.5)
+            ax.set_xlabel("offered load")
+            ax.set_xticks(range(len(loads)), [f"{load:g}" for load in loads])
+            ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.0f}"))
+            ax.yaxis.set_minor_locator(NullLocator())
+        axes[0, 0].set_ylabel("mean completion time (s, log scale)")
+        lines = {line.get_label(): line for ax in axes[0] for line in ax.get_lines()}
+        axes[0, -1].legend(lines.values(), lines, loc="center left", bbox_to_anchor=(1.02, 0.5),
+                           handlelength=2.4)  # fmt: skip
+        return svg(drawn, name)

@@ -1,0 +1,110 @@
+"""`trimtab reproduce`: what it prints, writes and refuses, and that it goes on where it stopped."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from trimtab.policies import BY_NAME
+
+COMMAND = [sys.executable, "-m", "trimtab"]
+SMALL = [
+    *("reproduce", "adlro", "--quick", "--only", "loads", "--seeds", "2", "--jobs", "30"),
+    *("--policies", "fcfs,fcfs+affinity,srtf+fastest", "--workers", "1"),
+]
+
+
+def trimtab(*words, **more):
+    return subprocess.run(
+        [*COMMAND, *map(str, words)], capture_output=True, text=True, timeout=300, **more
+    )
+
+
+def test_json_has_tables_claims_command_trace_and_seeds():
+    done = trimtab(*SMALL, "--json", "-")
+    assert done.returncode == 0, done.stderr
+    made = json.loads(done.stdout)
+    assert set(made) == {"tables", "claims", "command", "trace", "seeds"}
+    assert made["command"].startswith("trimtab reproduce adlro --quick")
+    assert {table["name"] for table in made["tables"]} >= {"loads", "paper"}
+
+
+def test_a_claim_that_does_not_hold_is_no_error():
+    done = trimtab(*SMALL, env={"COLUMNS": "200"})
+    assert done.returncode == 0, done.stderr
+    assert "does not hold" in done.stdout  # Little's law, whatever is measured
+    assert "mean completion time in s by load: noisy" in done.stdout
+    assert "fcfs+affinity" in done.stdout
+
+
+def test_the_page_is_self_contained_and_has_a_plot(tmp_path):
+    page = tmp_path / "adlro.html"
+    done = trimtab(*SMALL, "--report", page)
+    assert done.returncode == 0, done.stderr
+    text = page.read_text()
+    assert "<svg" in text
+    assert "offered load" in text
+    assert "srtf+fastest" in text
+    assert "://" not in text
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["reproduce", "nothing"], "paper 'nothing' is unknown; known: adlro"),
+        (["reproduce", "adlro", "--only", "load"], "known: loads, small-cases"),
+        (["reproduce", "adlro", "--policies", "fcsf"], "did you mean 'fcfs'?"),
+        (["reproduce", "adlro", "--seeds", "0"], "--seeds 0"),
+        (["reproduce", "adlro", "--jobs", "0"], "--jobs 0"),
+        (["reproduce", "adlro", "--out", __file__], "is a file; name a folder"),
+        (["reproduce", "adlro", "--report", "/"], "--report /: is a folder"),
+        (["reproduce", "adlro", "--json", "nowhere/x.json"], "there is no such folder"),
+        (["reproduce"], "Missing argument"),
+    ],
+)
+def test_a_mistake_is_one_line_without_a_traceback(words, text):
+    done = trimtab(*words)
+    assert done.returncode == 2
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on(tmp_path):
+    kept = tmp_path / "kept" / "trials.jsonl"
+    words = [
+        *("reproduce", "adlro", "--only", "loads", "--seeds", "2", "--jobs", "60"),
+        *("--policies", "mct", "--workers", "2", "--out", str(kept.parent), "--json", "-"),
+    ]
+    process = subprocess.Popen(
+        [*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while not kept.exists() and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=120)
+    assert process.returncode == 130, told
+    assert told.startswith("stopped after ")
+    assert f"go on from {kept.parent}" in told
+    assert told.count("\n") == 1
+    before = kept.read_text()
+    done = trimtab(*words)
+    assert done.returncode == 0, done.stderr
+    assert kept.read_text().startswith(before)
+    assert len(kept.read_text().splitlines()) == 3 * 5 * 2  # arms x loads x seeds, none twice
+    assert trimtab(*words).stdout == done.stdout
+
+
+def test_policies_says_of_each_of_ours_what_it_does():
+    groups = json.loads(trimtab("policies", "--json", "-").stdout)
+    assert set(BY_NAME) <= set(groups["policy"])
+    assert not [name for name in BY_NAME if groups["policy"][name] == BY_NAME[name]]
+
+
+def test_help_has_examples_of_scenes_with_settings():
+    told = trimtab("compare", "--help", env={"COLUMNS": "200"}).stdout
+    assert "--trace adlro:load=0.7,estimate=noisy" in told
+    assert "--cluster adlro:volta=32,turing=16,radeon=16" in told
