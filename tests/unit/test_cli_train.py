@@ -50,7 +50,7 @@ def test_it_leaves_a_network_a_checkpoint_and_a_log(run):
     assert any((out / "log").iterdir())
     policy = DqnPolicy(out / "dqn.onnx")
     assert policy.trained.window == 3
-    assert policy.told["command"].startswith("trimtab ")
+    assert policy.told["command"].startswith("trimtab")
     assert json.loads(policy.told["settings"])["hidden"] == 16
 
 
