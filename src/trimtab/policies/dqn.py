@@ -111,9 +111,7 @@ class DqnPolicy:
         self._layout: Layout | None = None
 
     def decide(self, snapshot: Snapshot) -> list[Decision]:
-        """One start, and a wish to be asked again a moment later: the next one sees what it
-        changed.
-        """
+        """One start, and a wish to be asked again at once: the next one sees what it changed."""
         layout, codec = self._fit(snapshot)
         if not len(snapshot.queue):
             return []
@@ -126,8 +124,7 @@ class DqnPolicy:
         made = codec.decode(action, snapshot)
         if not isinstance(made[0], Start):
             return []
-        # backends take an alarm only for a time that is ahead
-        return [*made, Wait(float(np.nextafter(snapshot.now_s, np.inf)))]
+        return [*made, Wait(snapshot.now_s)]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DqnPolicy:
         return DqnPolicy(self.path)  # a session cannot be copied

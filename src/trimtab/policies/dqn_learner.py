@@ -62,6 +62,7 @@ class Settings:
     imitate_updates: int = 1_000  # on them alone, before any other experience
     imitate_share: float = 0.25  # of a batch
     margin: float = 0.5  # by which its action shall be the better one
+    threads: int = 1  # of torch on a CPU: these networks are too small to share among more
     seed: int = 0
 
     def check(self) -> Settings:
@@ -130,6 +131,8 @@ class Learner:
 
     def __init__(self, settings: Settings, layout: Layout, device: str = "cpu") -> None:
         self.settings, self.layout = settings, layout
+        if device == "cpu":
+            torch.set_num_threads(settings.threads)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
             self.net = QNet(layout, dueling=settings.dueling, hidden=settings.hidden).to(device)
