@@ -98,6 +98,13 @@ def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on(tmp_path):
     assert trimtab(*words).stdout == done.stdout
 
 
+def test_two_measurements_at_once_are_refused():
+    done = trimtab("reproduce", "adlro", "--drift", "--ablation")
+    assert done.returncode == 2
+    assert "give one at a time" in done.stderr
+    assert done.stdout == ""
+
+
 def test_policies_says_of_each_of_ours_what_it_does():
     groups = json.loads(trimtab("policies", "--json", "-").stdout)
     assert set(BY_NAME) <= set(groups["policy"])

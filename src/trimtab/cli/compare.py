@@ -29,6 +29,7 @@ OURS = {  # what the policies by name do; other packages' are listed with their 
     "gavel": "shares of time on node kinds by a linear programme over jobs, in rounds; preempts",
     "adlro": "learned: chooses pairs of job and node, stops and moves jobs (ADLRO)",
     "adlro-rule": "the rule that guides adlro, without its network",
+    "adlro-drift": "adlro that notices changed speeds and new kinds of job, and corrects them",
 }
 DEMO = ("fcfs", "sjf", "fcfs+easy", "sjf+easy+best", "wfp3+easy+fastest", "las+easy+fastest")
 

@@ -33,6 +33,8 @@ finished stays in `kept`, and the same command goes on from there
 `trimtab reproduce adlro --only loads --policies adlro,fluid,gavel --seeds 5`
 
 `trimtab reproduce adlro --drift --quick` — what happens when speeds or jobs change
+
+`trimtab reproduce adlro --ablation --out kept` — what each part of the paper's DQN is worth
 """
 )
 def reproduce(
@@ -43,6 +45,10 @@ def reproduce(
     drift: Annotated[
         bool,
         typer.Option("--drift", help="Scenarios in which speeds or jobs change, for adlro alone."),
+    ] = False,
+    ablation: Annotated[
+        bool,
+        typer.Option("--ablation", help="Train the paper's network part by part, for adlro alone."),
     ] = False,
     seeds: Annotated[int | None, typer.Option(help="How many; 10, with --quick 3.")] = None,
     jobs: Annotated[int | None, typer.Option(help="A run; 600, with --quick 400.")] = None,
@@ -70,11 +76,14 @@ def reproduce(
 
     if paper not in BY_NAME:
         raise UnknownName(f"paper {paper!r} is unknown; known: {', '.join(BY_NAME)}")
-    if drift and paper != "adlro":
-        raise TrimtabError(f"--drift {paper}: there are scenarios for adlro alone; name it")
-    module = import_module(BY_NAME[paper] + "_drift" * drift)
+    aside = [name for name, wanted in (("drift", drift), ("ablation", ablation)) if wanted]
+    if aside and paper != "adlro":
+        raise TrimtabError(f"--{aside[0]} {paper}: there is one for adlro alone; name it")
+    if len(aside) > 1:
+        raise TrimtabError("--drift and --ablation are two measurements; give one at a time")
+    module = import_module("_".join([BY_NAME[paper], *aside]))
     check_places(keep, json_file, report)
-    names = between_commas(policies) if drift else checked_names(policies)
+    names = between_commas(policies) if aside else checked_names(policies)
     setup = module.Setup(seeds=seeds, jobs=jobs, quick=quick, policies=names, parts=only)
     for line in setup.left_out():
         say(line)

@@ -108,6 +108,13 @@ VIEWS = (
         cell="ratio",
     ),
     View(
+        "ablation",
+        "what each part of the DQN is worth",
+        ("policy",),
+        ("metric",),
+        (),
+    ),
+    View(
         "drift",
         "mean completion time in s before and after a change",
         ("scenario", "policy"),

@@ -16,6 +16,7 @@ from trimtab.rules.names import ORDERS, parse, unknown
 BY_NAME: dict[str, str] = {
     "adlro": "trimtab.policies.adlro:AdlroPolicy",
     "adlro-rule": "trimtab.policies.adlro:AdlroRule",
+    "adlro-drift": "trimtab.policies.drift:DriftPolicy",
     "mct": "trimtab.policies.completion:CompletionPolicy",
     "fluid": "trimtab.policies.fluid:FluidPolicy",
     "gavel": "trimtab.policies.gavel:GavelPolicy",

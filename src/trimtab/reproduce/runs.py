@@ -9,8 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from trimtab.core import Cluster, Profile, Status, Workload
+from trimtab.envs.branches import whole as whole_by_net
 from trimtab.metrics import Result, measure, useful_utilization
 from trimtab.policies import named
+from trimtab.policies.adlro import AdlroPolicy
 from trimtab.policies.rule import RulePolicy
 from trimtab.run import run
 from trimtab.sim.backend import SimBackend
@@ -49,13 +51,18 @@ def while_arriving(result: Result) -> dict[str, float]:
 
 
 def result_of(work: Workload, machine: Cluster, profile: Profile, policy: str, seed: int) -> Result:
-    """A rule runs compiled, anything else through the loop; both on the same engine."""
+    """A rule or a pair network runs compiled, anything else through the loop; all on the same
+    engine.
+    """
     work, machine = fitted(work, machine)
     models = Models(startup_s=STARTUP_S, move_s=MOVE_S)
     chosen = named(policy, seed)
     if isinstance(chosen, RulePolicy):
         whole = simulate(work, machine, policy, profile=profile, models=models, seed=seed)
         state, totals = whole.state, whole.totals
+    elif isinstance(chosen, AdlroPolicy):
+        done = whole_by_net(work, machine, profile, models, chosen.net)
+        state, totals = done.state, done.totals
     else:
         backend = SimBackend(work, machine, profile, models)
         run(backend, chosen)

@@ -27,7 +27,8 @@ KEPT_IN = "trials.jsonl"
 # what the outcome of a trial follows from, besides the file of the function it calls
 LOWER = (
     *("core.py", "metrics.py", "run.py", "hyperscore.py"),
-    *("rules", "traces", "sim", "codecs", "policies"),
+    *("rules", "load", "traces", "sim", "codecs", "envs", "policies", "training"),
+    "reproduce/drifting.py",
 )
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 

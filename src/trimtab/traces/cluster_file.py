@@ -4,7 +4,8 @@
     nodes:
       - {kind: a100, count: 4, cpu: 128, mem_gb: 1024, gpu: 8, gpu_mem_gb: 80, peak_w: 6500}
       - {kind: cpu, count: 20, cpu: 64, mem_gb: 256, region: west}
-    links: {all: {west: 0.6}}           # rate of a gang that spans the two regions
+    links: {all: {west: 0.6}}           # rate of a gang that spans the two regions; or, in GB/s,
+    #   link_gb_s: {all: {all: 50, west: 12.5}}    a node's share of the network
     profile:
       rates: {training: {a100: 2.1, cpu: 0.05}}    # work seconds a second; 1 where none is given
       slow: {training: {inference: 0.2}}           # extra time beside such a neighbour; 0 if not
@@ -29,10 +30,11 @@ from trimtab.core import Array, Cluster, Profile, cluster, uniform_profile
 from trimtab.errors import TraceError
 
 RESOURCES = ("cpu", "mem_gb", "gpu")
-TOP = ("nodes", "links", "profile", "source", "resources", "kinds", "regions")
+TOP = ("nodes", "links", "link_gb_s", "profile", "source", "resources", "kinds", "regions")
 GROUP = ("kind", "count", "region", "gpu_mem_gb", "idle_w", "peak_w", "names")
 PROFILE = ("rates", "slow", "source", "measured")
 MAX_COUNT = 1_000_000
+EXCHANGE = 0.2  # of a gang's time on the fastest links of the file is exchange: modelled
 
 
 def read_cluster(path: str | Path) -> tuple[Cluster, dict[str, Any]]:
@@ -221,21 +223,40 @@ def _names(groups: list[dict[str, Any]], path: Path) -> list[str]:
 
 
 def _links(content: dict[str, Any], regions: list[str], path: Path) -> Array:
-    """Rates both ways from those given one way; 1 inside a region and where none is given."""
-    link = np.ones((len(regions), len(regions)))
-    links = _section(content, "links", f"{path}")
+    """Rates of gangs by the regions that they span; 1 inside a region and where none is given.
+
+    Of bandwidths: 1 on the fastest of the file; elsewhere the exchange takes longer in proportion.
+    """
+    if not content.get("link_gb_s"):
+        return _both_ways(content, "links", regions, path, "a rate", most=1.0)
+    if content.get("links"):
+        raise TraceError(f"{path}: has both links and link_gb_s; give the rates or the bandwidths")
+    gb_s = _both_ways(content, "link_gb_s", regions, path, "a bandwidth", most=np.inf)
+    fastest = np.nanmax(gb_s)
+    return 1 / (1 - EXCHANGE + EXCHANGE * fastest / np.where(np.isnan(gb_s), fastest, gb_s))
+
+
+def _both_ways(
+    content: dict[str, Any], field: str, regions: list[str], path: Path, what: str, most: float
+) -> Array:
+    """(regions, regions) both ways from those given one way; what is not given is the most, or NaN
+    where there is none.
+    """
+    made = np.full((len(regions), len(regions)), most if np.isfinite(most) else np.nan)
+    given = _section(content, field, f"{path}")
     for both in (True, False):  # what is written for a direction wins over its mirror image
-        for start, ends in links.items():
-            _known({start: 0, **ends}, regions, f"{path}: links", "region")
+        for start, ends in given.items():
+            _known({start: 0, **ends}, regions, f"{path}: {field}", "region")
             for end, value in ends.items():
-                where = f"{path}: links: {start}: {end}"
-                rate = _number(value, where, 0.0)
-                if not 0 < rate <= 1:
-                    raise TraceError(f"{where}={value!r}; give a rate in (0, 1]")
-                link[regions.index(start), regions.index(end)] = rate
+                where = f"{path}: {field}: {start}: {end}"
+                number = _number(value, where, 0.0)
+                if not 0 < number <= most:
+                    bound = f"in (0, {most:g}]" if np.isfinite(most) else "above 0"
+                    raise TraceError(f"{where}={value!r}; give {what} {bound}")
+                made[regions.index(start), regions.index(end)] = number
                 if both:
-                    link[regions.index(end), regions.index(start)] = rate
-    return link
+                    made[regions.index(end), regions.index(start)] = number
+    return made
 
 
 def _section(content: dict[str, Any], name: str, where: str) -> dict[str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Training of the DQN on a trace, its checkpoint and log, and what each of its parts is worth."""
+"""Training of the DQN on a trace, its checkpoint and log, and tests of what it learned."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -30,7 +31,6 @@ from trimtab.training.dqn_field import (
     demonstrations,
     ground,
     shuffled,
-    with_interval,
 )
 
 RULES = ("fcfs", "fcfs+affinity", "sjf+fastest")
@@ -236,64 +236,38 @@ def log_to(out: Path, step: int) -> Iterator[Callable[[Told, dict[str, float]], 
         writer.close()
 
 
-# What the parts are worth. Each row adds to `plain`; the rest of Settings is the same for all.
-PLAIN = dict(trunk="cnn", double=False, dueling=False, n_step=1, prioritised=False)
-ALL = dict(trunk="cnn", double=True, dueling=True, n_step=5, prioritised=True)
-VARIANTS: dict[str, dict[str, Any]] = {
-    "paper state": PLAIN | {"mode": "paper"},
-    "plain": PLAIN,
-    "+ double": PLAIN | {"double": True},
-    "+ dueling": PLAIN | {"dueling": True},
-    "+ n-step": PLAIN | {"n_step": 5},
-    "+ prioritised": PLAIN | {"prioritised": True},
-    "all": ALL,
-    "all, GPUs shuffled": ALL | {"shuffle": True},  # trained and tested in another order
-    "all, set trunk": ALL | {"trunk": "set"},
-    "all, imitation": ALL | {"imitate": "sjf+fastest"},
-    "all, set trunk, imitation": ALL | {"trunk": "set", "imitate": "sjf+fastest"},
-}
-
-
-def ablation(
-    steps: int = 150_000,
-    seeds: Sequence[int] = (0, 1, 2),
+def tested(
+    policy: str,
+    settings: dict[str, Any],
+    seed: int,
     *,
-    variants: Sequence[str] = tuple(VARIANTS),
+    shuffle: bool = False,
     windows: int = 16,
     window_jobs: int = 500,
     orders: int = 4,
-    told: Callable[[dict[str, Any]], None] | None = None,
-    **settings: Any,
-) -> list[dict[str, Any]]:
-    """Rows of mean completion times on test windows of the ADLRO scene (16 GPUs, load 0.9,
-    start-up 30 s): rules, then every variant with the same budget of decisions.
+) -> dict[str, float]:
+    """Mean completion times of a network trained by these settings, on test windows of the ADLRO
+    scene (16 GPUs, load 0.9, start-up 30 s): as the GPUs stood in training, and in other orders.
 
-    Of each training the network that was best in validation is tested. `half_s` is half the 95 %
-    interval, over windows for a rule and over seeds for a variant; `permuted_s` is the same
-    network's time if the GPUs change places, mean of `orders` orders.
+    `shuffle` trains in an order of its own. Of a training the network that was best in validation
+    is tested. `policy` is what the caller calls it.
     """
+    place = scene(seed if shuffle else None)
+    began_s = time.perf_counter()
+    learner = trained(Settings(**settings, seed=seed).check(), place, windows)
+    spent_s = time.perf_counter() - began_s
+    test = replace(adlro_windows(TEST_SEED, scene(), windows, window_jobs).on, cluster=place[0])
+    return {
+        "jct_s": float(Windows(test).by_learner(learner).mean()),
+        "permuted_s": float(permuted(learner, test, orders, seed).mean()),
+        "spent_s": spent_s,
+    }
+
+
+def tested_rule(policy: str, windows: int = 16, window_jobs: int = 500) -> list[float]:
+    """(windows,) mean completion times of a rule on the same windows."""
     test = adlro_windows(TEST_SEED, scene(), windows, window_jobs)
-    rows: list[dict[str, Any]] = []
-
-    def add(row: dict[str, Any]) -> None:
-        rows.append(row)
-        if told:
-            told(row)
-
-    for rule in RULES:
-        add({"policy": rule, **with_interval(test.by_rule(rule))})
-    for name in variants:
-        found, moved = [], []
-        for seed in seeds:
-            on = {**settings, **VARIANTS[name], "steps": steps, "seed": seed}
-            place = scene(seed if on.pop("shuffle", False) else None)
-            learner = trained(Settings(**on).check(), place, windows)
-            there = replace(test.on, cluster=place[0])
-            found.append(float(Windows(there).by_learner(learner).mean()))
-            moved.append(float(np.mean(permuted(learner, there, orders, seed))))
-        row = {"policy": f"dqn {name}", **with_interval(np.array(found))}
-        add(row | {"permuted_s": float(np.mean(moved)), "by_seed_s": found})
-    return rows
+    return [float(one) for one in test.by_rule(policy)]
 
 
 def scene(shuffle: int | None = None) -> tuple[Cluster, Profile, Models]:

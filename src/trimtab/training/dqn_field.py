@@ -12,7 +12,6 @@ from trimtab.core import Array, Cluster, Profile, Start, Status, Workload
 from trimtab.envs.batched import BatchedEnv
 from trimtab.envs.engine import episode_of, weights_of
 from trimtab.errors import PolicyError
-from trimtab.metrics import interval
 from trimtab.policies.dqn import Layout, seen_now
 from trimtab.policies.dqn_learner import Learner, Settings
 from trimtab.policies.dqn_replay import Replay
@@ -240,9 +239,3 @@ def shuffled(cluster: Cluster, rng: np.random.Generator) -> Cluster:
     return replace(
         cluster, nodes=cluster.nodes[order], capacity=cluster.capacity[order], names=names
     )
-
-
-def with_interval(values: Array) -> dict[str, float | None]:
-    """Mean and half the width of its 95 % interval; one value has none."""
-    mean, half = interval([float(value) for value in values])
-    return {"jct_s": mean, "half_s": half}

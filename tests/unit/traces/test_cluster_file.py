@@ -88,6 +88,12 @@ def test_a_direction_given_wins_over_its_mirror_image(file):
     assert np.array_equal(read_cluster(file(text))[0].link, [[1, 0.5], [0.25, 1]])
 
 
+def test_bandwidths_become_rates_by_the_share_of_exchange(file):
+    text = "nodes: [{kind: a, region: x}, {kind: a, region: y}]\nlink_gb_s: {x: {x: 50, y: 12.5}}"
+    between = 1 / (0.8 + 0.2 * 50 / 12.5)
+    assert np.allclose(read_cluster(file(text))[0].link, [[1, between], [between, 1]])
+
+
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
@@ -108,6 +114,11 @@ def test_a_direction_given_wins_over_its_mirror_image(file):
         ("- {kind: a\n- b", [":2: is not YAML", "mend that line"]),
         ("nodes: [{kind: a}]\nlinks: {all: {wst: 1}}", ["links", "region 'wst'", "known: all"]),
         ("nodes: [{kind: a}]\nlinks: {all: {all: 2}}", ["links: all: all=2", "(0, 1]"]),
+        ("nodes: [{kind: a}]\nlink_gb_s: {all: {all: 0}}", ["link_gb_s: all: all=0", "above 0"]),
+        (
+            "nodes: [{kind: a}]\nlinks: {all: {all: 1}}\nlink_gb_s: {all: {all: 9}}",
+            ["both links and link_gb_s"],
+        ),
         ("nodes: [{kind: a}]\nprofile: {rate: {}}", ["profile", "did you mean 'rates'?"]),
         ("nodes: [{kind: a10}]\nprofile: {rates: {j: {a1: 2}}}", ["rates: j", "node kind 'a1'"]),
         ("nodes: [{kind: a}]\nprofile: {rates: {j: 2}}", ["rates={'j': 2}", "{one: {other"]),
