@@ -20,6 +20,7 @@ from trimtab.errors import TrimtabError, UnknownName
 from trimtab.hyperscore import scores
 from trimtab.policies import named
 from trimtab.reproduce import small_cases
+from trimtab.reproduce.asked import Asked
 from trimtab.reproduce.claims import (
     BASELINES,
     LEARNED,
@@ -104,20 +105,11 @@ def _problem(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Setup:
-    """What is asked. None = 10 seeds of 600 jobs, 3 of 400 where it shall be quick."""
-
-    seeds: int | None = None
-    jobs: int | None = None
-    quick: bool = False
-    policies: Sequence[str] | None = None
-    parts: Sequence[str] | None = None  # names of PARTS
+class Setup(Asked):
+    """10 seeds of 600 jobs, 3 of 400 where it shall be quick; `parts` are names of PARTS."""
 
     def __post_init__(self) -> None:
-        for name in ("seeds", "jobs"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise TrimtabError(f"--{name} {value} leaves nothing to run; give 1 or more")
+        super().__post_init__()
         for part in self.parts or ():
             if part not in PARTS:
                 raise UnknownName(f"part {part!r} is unknown; known: {', '.join(PARTS)}")
@@ -133,7 +125,6 @@ class Setup:
         return tuple(name for name in wanted if not _problem(name))
 
     def left_out(self) -> list[str]:
-        """Why policies that the tables should have are not in them."""
         wanted = POLICIES if self.policies is None else self.policies
         return [f"{name} is left out: {_problem(name)}" for name in wanted if _problem(name)]
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trimtab.errors import TrimtabError, UnknownName
+from trimtab.reproduce.asked import Asked
 from trimtab.reproduce.claims import Claim, told, unmeasured
 from trimtab.reproduce.tables import Row, Table, mean_row, ratio_row, rows_of
 from trimtab.reproduce.trials import Trial
@@ -43,18 +44,11 @@ NOTES = {
 
 
 @dataclass(frozen=True)
-class Setup:
-    """What is asked. None = 3 seeds of 150,000 decisions; 1 of 20,000 where it shall be quick."""
-
-    seeds: int | None = None
-    jobs: int | None = None
-    quick: bool = False
-    policies: Sequence[str] | None = None
-    parts: Sequence[str] | None = None
+class Setup(Asked):
+    """3 seeds of 150,000 decisions, 1 of 20,000 where it shall be quick."""
 
     def __post_init__(self) -> None:
-        if self.seeds is not None and self.seeds < 1:
-            raise TrimtabError(f"--seeds {self.seeds} leaves nothing to run; give 1 or more")
+        super().__post_init__()
         if self.jobs is not None or self.parts:
             raise TrimtabError("--ablation has no --jobs and no --only; leave them out")
         for name in self.policies or ():
@@ -64,9 +58,6 @@ class Setup:
 
     def names(self) -> tuple[str, ...]:
         return tuple(self.policies or (QUICK if self.quick else VARIANTS))
-
-    def left_out(self) -> list[str]:
-        return []
 
     def of_seeds(self) -> list[int]:
         return list(range(self.seeds or (1 if self.quick else 3)))

@@ -21,6 +21,7 @@ from trimtab.policies import named
 from trimtab.policies.adlro import AdlroPolicy
 from trimtab.policies.drift import DriftPolicy, Stream
 from trimtab.policies.stretches import revised
+from trimtab.reproduce.asked import Asked
 from trimtab.reproduce.claims import Claim, unmeasured
 from trimtab.reproduce.drifting import (
     SCENARIOS,
@@ -61,18 +62,11 @@ NOTES = {
 
 
 @dataclass(frozen=True)
-class Setup:
-    """What is asked. None = 5 seeds of 800 jobs, 2 of 400 where it shall be quick."""
-
-    seeds: int | None = None
-    jobs: int | None = None
-    quick: bool = False
-    policies: Sequence[str] | None = None
-    parts: Sequence[str] | None = None  # names of SCENARIOS
+class Setup(Asked):
+    """5 seeds of 800 jobs, 2 of 400 where it shall be quick; `parts` are names of SCENARIOS."""
 
     def __post_init__(self) -> None:
-        if self.seeds is not None and self.seeds < 1:
-            raise TrimtabError(f"--seeds {self.seeds} leaves nothing to run; give 1 or more")
+        super().__post_init__()
         if self.jobs is not None and self.jobs < 100:
             raise TrimtabError(f"--jobs {self.jobs} is too short to see a change; give 100 or more")
         for name, known in (*((p, POLICIES) for p in self.policies or ()),
@@ -82,9 +76,6 @@ class Setup:
 
     def names(self) -> tuple[str, ...]:
         return tuple(self.policies or (QUICK if self.quick else POLICIES))
-
-    def left_out(self) -> list[str]:
-        return []
 
     def scenarios(self) -> tuple[str, ...]:
         return tuple(self.parts or (("none", "new-class") if self.quick else SCENARIOS))
