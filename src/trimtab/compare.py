@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from trimtab.core import STATE, TOTALS, Array, Cluster, Status, workload
+from trimtab.core import STATE, TOTALS, Array, Cluster, Status, Workload, workload
 from trimtab.envs.branches import whole as whole_by_net
 from trimtab.errors import TraceError, UnknownName
 from trimtab.metrics import Result, measure
@@ -23,7 +23,7 @@ from trimtab.run import run
 from trimtab.sim import packing, rlscheduler
 from trimtab.sim.backend import SimBackend
 from trimtab.sim.whole import ended_state, is_pool, pool_totals, simulate, simulate_pool
-from trimtab.sim.world import Models, fitted, outages
+from trimtab.sim.world import Models, fitted, outages, unhostable
 from trimtab.traces import openb
 from trimtab.traces.scene import DEFAULT, Scene, open_scene
 
@@ -79,11 +79,25 @@ def answers(question: Question, told: Told | None = None) -> Iterator[Result]:
             load=question.load,
             gpu_jobs=question.gpu_jobs,
         )
+        if question.lenient:
+            scene = scene._replace(workload=hosted(scene.workload, scene.cluster))
         for name in question.policies:
             if question.semantics == "rlscheduler":
                 yield by_rlscheduler(scene, name, seed, question.estimate)
             else:
                 yield by_engine(scene, name, seed, question, told)
+
+
+def hosted(work: Workload, cluster: Cluster) -> Workload:
+    """The jobs that the cluster can run at all; the rest are counted as dropped. Where it can run
+    none, all of them, so that the error says why.
+    """
+    never = unhostable(*fitted(work, cluster))
+    if never.all() or not never.any():
+        return work
+    kept = work.only(~never)
+    dropped = {**work.meta.get("dropped", {}), "fits no node of the cluster": int(never.sum())}
+    return replace(kept, meta={**kept.meta, "dropped": dropped})
 
 
 def check_names(question: Question) -> None:

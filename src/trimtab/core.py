@@ -653,6 +653,7 @@ class Profile:
     shapes: tuple[Shape, ...] = (Shape(),)
     source: str = "uniform: every job runs at rate 1 on every node"
     measured: bool = False
+    guessed: tuple[str, ...] = ()  # kinds of node whose rates nobody gave: taken to be 1
 
 
 def uniform_profile(kinds: int, node_kinds: int, shapes: Sequence[Shape] = (Shape(),)) -> Profile:

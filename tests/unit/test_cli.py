@@ -76,6 +76,29 @@ def test_a_mistake_is_one_line_without_a_traceback(words, text):
     assert done.stderr.count("\n") == 1
 
 
+def test_a_job_that_fits_no_gpu_and_a_gpu_without_a_speed_are_named(tmp_path):
+    """Lenient, the job is dropped and counted, for a rule and a learned policy alike."""
+    log, nodes = tmp_path / "jobs.txt", tmp_path / "nodes.yaml"
+    log.write_text(
+        "JobID|Submit|ElapsedRaw|State|AllocTRES\n"
+        "1|2025-03-01T10:00:00|600|COMPLETED|cpu=1,gres/gpu:v100=1,node=1\n"
+        "2|2025-03-01T10:01:00|600|COMPLETED|cpu=1,gres/gpu:v100=4,node=1\n"
+    )
+    nodes.write_text(
+        "nodes: [{kind: v100, cpu: 8, gpu: 1}, {kind: h900, cpu: 8, gpu: 1}]\n"
+        "profile: {rates: {v100: {v100: 1}}}\n"
+    )
+    words = ("compare", "fcfs", "adlro", "--trace", log, "--cluster", nodes)
+    strict = trimtab(*words)
+    assert strict.returncode == 2
+    assert "job 2 (row 1)" in strict.stderr
+    assert "can never run" in strict.stderr
+    lenient = trimtab(*words, "--lenient", "--json", "-")
+    assert [run["metrics"]["finished"] for run in json.loads(lenient.stdout)] == [1, 1]
+    assert "dropped 1: fits no node of the cluster" in lenient.stderr
+    assert "no speed is given for h900;" in lenient.stderr
+
+
 def test_a_bad_line_is_named_and_lenient_reading_counts_it(log):
     log.write_text(LOG.replace("20 8 -1 -1", "abc 8 -1 -1"))
     strict = trimtab("compare", "fcfs", "--trace", log, "--json", "-")

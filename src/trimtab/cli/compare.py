@@ -159,6 +159,11 @@ def compare(
         told = dropped_rows(results[0].workload.meta)
         if told:
             say(f"{name}{told}")
+        if results[0].profile is not None and results[0].profile.guessed:
+            say(
+                f"{cluster}: no speed is given for {', '.join(results[0].profile.guessed)}; every "
+                "job is taken to run at 1 there; add rates to the file's profile"
+            )
     if results and json_file != "-":
         show_results(results, keys, measured)
     if results and report is not None and results[0].semantics != "packing":

@@ -94,8 +94,11 @@ def follow(rows: Any, name: str) -> dict[str, Any] | None:
             last = row._asdict()
             done, total = last.get("step"), last.get("steps")
             progress.update(task, completed=done, total=total, description=f"{name} {told(last)}")
+            if last["loss"] == last["loss"]:  # something was measured: a line of the learning curve
+                progress.console.print(told(last), highlight=False, markup=False, soft_wrap=True)
     return last
 
 
 def told(row: dict[str, Any]) -> str:
-    return "  ".join(f"{name} {readable(value)}" for name, value in row.items())
+    known = {name: value for name, value in row.items() if value == value}
+    return "  ".join(f"{name} {readable(value)}" for name, value in known.items())

@@ -27,7 +27,7 @@ from trimtab.sim.choice import OK, relocate, start, stop
 from trimtab.sim.kernel import advance
 from trimtab.sim.log import MOVED
 from trimtab.sim.loop import queue_of
-from trimtab.sim.world import Models, make_world
+from trimtab.sim.world import Models, check_hostable, make_world
 
 CELL_TYPE = from_dtype(CELL)
 
@@ -312,6 +312,7 @@ def whole(
     workload: Workload, cluster: Cluster, profile: Profile, models: Models, net: Net
 ) -> Whole:
     """Run a whole trace in compiled code, as `run` does with AdlroPolicy on a SimBackend."""
+    check_hostable(workload, cluster)
     played = Branches([workload], [cluster], profile, models, tries=1)
     played.finish(net)
     left = int(played.world.head["batch_left"][0])

@@ -64,7 +64,7 @@ class Settings:
     apart: int = 120  # at most so many decisions between two that are labelled
     keep: int = 6  # rounds in the replay
     huber: float = 2.0
-    reach: float = 1.0  # waiting jobs a node: with more of them the rule decides alone
+    reach: float = 0.5  # waiting jobs a node: with more of them the rule decides alone
     seed: int = 0
 
 

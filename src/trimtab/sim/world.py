@@ -95,11 +95,12 @@ def fitted(workload: Workload, cluster: Cluster) -> tuple[Workload, Cluster]:
     return replace(workload, demand=demand, resources=cluster.resources), cluster
 
 
-def check_hostable(workload: Workload, cluster: Cluster) -> None:
-    """Raise TraceError for the first job that this cluster could not run even if it were empty."""
+def unhostable(workload: Workload, cluster: Cluster) -> Array:
+    """(J,) whether this cluster could not run a job even if it were empty."""
     jobs = workload.jobs
-    _, rows = np.unique(jobs["like"], return_index=True)
-    for row in rows:
+    _, rows, like = np.unique(jobs["like"], return_index=True, return_inverse=True)
+    never = np.zeros(len(rows), bool)
+    for i, row in enumerate(rows):
         rec = jobs[row]
         room = np.full(len(cluster), np.iinfo(np.int64).max)
         for r in range(len(cluster.resources)):
@@ -113,20 +114,31 @@ def check_hostable(workload: Workload, cluster: Cluster) -> None:
             if rec["gpu_mem_gb"] > 0:
                 each = np.minimum(each, cluster.nodes["gpu_mem_gb"] // rec["gpu_mem_gb"])
             room = np.minimum(room, cluster.nodes["gpus"] * each // rec["gpus"])
-        need = int(rec["instances"]) if rec["gang"] else 1
-        if room.astype(float).sum() < need:
-            first = int(np.flatnonzero(jobs["like"] == rec["like"])[0])
-            asks = {
-                n: float(v)
-                for n, v in zip(cluster.resources, workload.demand[row], strict=True)
-                if v
-            }
-            raise TraceError(
-                f"{workload.source}: job {workload.name(first)} (row {first}): {need} x {asks} "
-                f"can never run on {cluster.source} ({len(cluster)} nodes; most a node: "
-                f"{dict(zip(cluster.resources, cluster.capacity.max(0).tolist(), strict=True))}); "
-                f"drop it (--lenient) or choose a larger --cluster"
-            )
+        never[i] = room.astype(float).sum() < (int(rec["instances"]) if rec["gang"] else 1)
+    return never[like]
+
+
+def check_hostable(workload: Workload, cluster: Cluster) -> None:
+    """Raise TraceError for the first job that this cluster could not run even if it were empty."""
+    never = np.flatnonzero(unhostable(workload, cluster))
+    if not len(never):
+        return
+    first = int(never[0])
+    rec = workload.jobs[first]
+    need = int(rec["instances"]) if rec["gang"] else 1
+    asks = {
+        n: float(v) for n, v in zip(cluster.resources, workload.demand[first], strict=True) if v
+    }
+    if rec["gpu_mem_gb"] > 0:
+        asks["gpu_mem_gb"] = float(rec["gpu_mem_gb"])
+    most = dict(zip(cluster.resources, cluster.capacity.max(0).tolist(), strict=True))
+    if cluster.nodes["gpus"].any():
+        most["gpu_mem_gb"] = float(cluster.nodes["gpu_mem_gb"].max())
+    raise TraceError(
+        f"{workload.source}: job {workload.name(first)} (row {first}): {need} x {asks} can never "
+        f"run on {cluster.source} ({len(cluster)} nodes; most a node: {most}); drop it "
+        f"(--lenient) or choose a larger --cluster"
+    )
 
 
 def check_profile(

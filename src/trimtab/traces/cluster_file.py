@@ -120,10 +120,12 @@ def profile_for(
             number = _number(value, f"{where}: slow: {kind}: {other}", 0.0)
             if kind in kinds and other in kinds:
                 slow[kinds.index(kind), kinds.index(other)] = number
+    named = {node_kind for kind in kinds for node_kind in rates.get(kind, ())}
     return replace(
         made,
         rate=rate,
         slow=slow,
+        guessed=tuple(kind for kind in node_kinds if kind not in named and len(node_kinds) > 1),
         source=str(section.get("source", f"{where}: no source given")),
         measured=bool(section.get("measured", False)),
     )

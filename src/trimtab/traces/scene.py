@@ -270,7 +270,7 @@ def open_cluster(cluster: str, work: Workload) -> tuple[Cluster, Profile]:
         nodes = pai.read_machines(path)
         return nodes, speeds(work, nodes)
     nodes, section = read_cluster(path)
-    if not section:
+    if not section and _measured(work):
         return nodes, speeds(work, nodes)
     return nodes, profile_for(section, work.kinds, nodes.kinds, str(path))
 

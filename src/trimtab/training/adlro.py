@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,14 @@ from numpy.random import Generator
 from torch.utils.tensorboard import SummaryWriter
 
 from trimtab.codecs.net import Net
-from trimtab.core import Array, Profile
+from trimtab.core import Array, Cluster, Profile
 from trimtab.envs.branches import Branches
 from trimtab.policies.branched import Settings, Told, train
 from trimtab.sim.world import Models
 from trimtab.traces.adlro import (
     ESTIMATES,
     JOB_KINDS,
+    SIZES,
     adlro_cluster,
     adlro_jobs,
     adlro_profile,
@@ -33,13 +35,12 @@ from trimtab.traces.adlro import (
 
 CLUSTERS = 128  # of a field
 USUAL_GPUS = 16
-USUAL = (8, 4, 4)  # of each make
 FEWEST, MOST = 4, 64  # GPUs of a field, give or take 40 %
 STARTUPS_S = (0.0, 10.0, 30.0, 60.0)
 LOADS = (0.4, 1.15)
 NOISES = (0.2, 1.0)  # standard deviation of an estimate's logarithm
 VALIDATION_SEED = 20_000
-VALIDATION_JOBS = 800
+VALIDATION_JOBS = 600
 
 
 def speeds(rng: Generator) -> Profile:
@@ -55,26 +56,36 @@ def speeds(rng: Generator) -> Profile:
     return replace(profile, rate=rate, source="drawn at random", measured=False)
 
 
+def drawn_cluster(rng: Generator, size: int) -> Cluster:
+    """So many GPUs, give or take 40 %, of any mix."""
+    gpus = max(round(size * rng.uniform(0.6, 1.4)), 3)
+    count = rng.multinomial(gpus, rng.dirichlet([2.0, 1.0, 1.0]))
+    return adlro_cluster(**dict(zip(("volta", "turing", "radeon"), count.tolist())))
+
+
+def drawn_size(rng: Generator) -> int:
+    return round(np.exp(rng.uniform(np.log(FEWEST), np.log(MOST))))
+
+
+def drawn_mix(rng: Generator) -> Array | None:
+    return None if rng.random() < 0.5 else rng.dirichlet([1.0] * len(JOB_KINDS))
+
+
 def field(rng: Generator, horizon: int = 8, clusters: int = CLUSTERS) -> Branches:
     """Clusters with episodes of their own, as in the heading."""
     profile = speeds(rng)
-    size = USUAL_GPUS
-    if rng.random() < 0.6:
-        size = round(np.exp(rng.uniform(np.log(FEWEST), np.log(MOST))))
+    size = USUAL_GPUS if rng.random() < 0.4 else drawn_size(rng)
     works, machines = [], []
     for _ in range(clusters):
-        count = np.array(USUAL)
-        if size != USUAL_GPUS or rng.random() < 0.4:
-            gpus = max(round(size * rng.uniform(0.6, 1.4)), 3)
-            count = rng.multinomial(gpus, rng.dirichlet([2.0, 1.0, 1.0]))
-        machine = adlro_cluster(**dict(zip(("volta", "turing", "radeon"), count.tolist())))
+        usual = size == USUAL_GPUS and rng.random() < 0.6
+        machine = adlro_cluster() if usual else drawn_cluster(rng, size)
         machines.append(machine)
         works.append(
             adlro_jobs(
                 rng=np.random.default_rng(rng.integers(2**62)),
                 jobs=60 + 10 * size,
                 load=rng.uniform(*LOADS),
-                mix=None if rng.random() < 0.5 else rng.dirichlet([1.0] * len(JOB_KINDS)),
+                mix=drawn_mix(rng),
                 sizes=str(rng.choice(["synthetic", "synthetic", "philly", "pai"])),
                 estimate=str(rng.choice(ESTIMATES)),
                 noise=rng.uniform(*NOISES),
@@ -87,24 +98,25 @@ def field(rng: Generator, horizon: int = 8, clusters: int = CLUSTERS) -> Branche
     return Branches(works, machines, profile, models, horizon=horizon)
 
 
-def validation(jobs: int = VALIDATION_JOBS, seeds: int = 4) -> Callable[[Net], Array]:
-    """Mean completion times on windows of the 16-GPU scene: a function of a network.
+def validation(jobs: int = VALIDATION_JOBS, seeds: int = 12) -> Callable[[Net], Array]:
+    """Mean completion times on windows, half of them of the 16-GPU scene and half of drawn ones: a
+    function of a network.
 
     A policy that thrashes is cut off after 12 decisions a job; what it has paid by then tells.
     """
-    loads = (0.5, 0.7, 0.9, 0.95, 1.2)
-    works = [
-        adlro_jobs(
-            rng=np.random.default_rng(VALIDATION_SEED + seed), jobs=jobs, load=load, estimate=known
-        )
-        for known in ESTIMATES
-        for load in loads
-        for seed in range(seeds)
-    ]
+    works, machines = [], []
+    for known, load, seed in product(ESTIMATES, (0.5, 0.7, 0.9, 0.95, 1.2), range(seeds)):
+        rng = np.random.default_rng(VALIDATION_SEED + seed)
+        drawn: dict[str, Any] = {"cluster": adlro_cluster()}
+        if seed % 2:
+            drawn = {"cluster": drawn_cluster(rng, drawn_size(rng)), "mix": drawn_mix(rng)}
+            drawn["sizes"] = SIZES[seed // 2 % len(SIZES)]
+        machines.append(drawn["cluster"])
+        works.append(adlro_jobs(rng=rng, jobs=jobs, load=load, estimate=known, **drawn))
 
     def completion_s(net: Net) -> Array:
         models = Models(startup_s=30.0, move_s=30.0)
-        tried = Branches(works, [adlro_cluster()] * len(works), adlro_profile(), models)
+        tried = Branches(works, machines, adlro_profile(), models)
         tried.play(net, np.full(len(works), 12 * jobs))
         return np.asarray(tried.world.totals["system_s"]) / jobs
 
