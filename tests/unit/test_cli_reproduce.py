@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
 from trimtab.policies import BY_NAME
@@ -96,6 +97,25 @@ def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on(tmp_path):
     assert kept.read_text().startswith(before)
     assert len(kept.read_text().splitlines()) == 3 * 5 * 2  # arms x loads x seeds, none twice
     assert trimtab(*words).stdout == done.stdout
+
+
+def test_workers_end_where_the_command_was_killed(tmp_path):
+    kept = tmp_path / "kept" / "trials.jsonl"
+    words = [
+        *("reproduce", "adlro", "--only", "loads", "--seeds", "9", "--jobs", "300"),
+        *("--policies", "mct", "--workers", "2", "--out", str(kept.parent)),
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trimtab", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    while not kept.exists() and process.poll() is None:
+        time.sleep(0.01)
+    workers = psutil.Process(process.pid).children(recursive=True)
+    assert len(workers) >= 2
+    process.kill()
+    process.communicate(timeout=60)
+    _, alive = psutil.wait_procs(workers, timeout=60)
+    assert not alive
 
 
 def test_two_measurements_at_once_are_refused():

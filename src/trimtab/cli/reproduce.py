@@ -155,7 +155,7 @@ def show(measured: Mapping[str, Any], notes: Mapping[str, str]) -> None:
     for view in views(measured["tables"]):
         table = Table(title=view.title, box=SIMPLE_HEAD, title_justify="left", header_style="")
         for i, name in enumerate(view.head):
-            table.add_column(name, justify="left" if i == 0 else "right")
+            table.add_column(name, justify="left" if i == 0 else "right", no_wrap=i == 0)
         for line in view.lines:
             style = "bold" if line[0] == "adlro" else ""
             table.add_row(*(Text(cell, style=style) for cell in line))

@@ -42,6 +42,7 @@ class Settings:
     gamma: float = 0.95
     discount: str = "time"  # gamma a mean gap between arrivals; step: gamma a decision
     learning_rate: float = 1e-3  # 1e-4 in the paper
+    updates: int = 4  # of the network, each time that all clusters have decided
     batch: int = 128
     replay: int = 100_000  # decisions
     warmup: int = 5_000  # decisions before the first update
@@ -254,7 +255,7 @@ def train(
         ready = replay.ready(on.n_step) >= min(on.warmup, on.replay // 2)
         if ready and learner.updates == 0:
             measure(learner)
-        if ready:
+        for _ in range(on.updates if ready else 0):
             last = learner.update(on.imitate_share)
         epsilon = on.explore(learner.step)
         action = learner.act(seen, mask, epsilon)

@@ -355,7 +355,7 @@ def _elsewhere_tables(setup: Setup, found: Found) -> list[Table]:
 def _memory_trials(setup: Setup) -> list[Trial]:
     # its rivals are scikit-learn's, which only those who develop have installed
     there = all(find_spec(name) for name in ("sklearn", "torchhd"))
-    return [Trial(MEMORY, {"quick": True})] if there else []
+    return [Trial(MEMORY, {"quick": setup.quick})] if there else []
 
 
 def _memory_tables(setup: Setup, found: Found) -> list[Table]:

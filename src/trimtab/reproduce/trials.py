@@ -10,6 +10,7 @@ import json
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -84,7 +85,7 @@ def _with_outcome(trial: Trial) -> tuple[Trial, Any]:
 def _in_processes(trials: Sequence[Trial], workers: int) -> Iterator[tuple[Trial, Any]]:
     before = set(multiprocessing.active_children())
     # spawned, not forked: a fork would copy the locks of threads that compiled code has started
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _leave_interrupts)
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _follow_parent)
     try:
         with _one_thread_each():
             of_future = {pool.submit(outcome_of, trial): trial for trial in trials}
@@ -103,9 +104,13 @@ def _in_processes(trials: Sequence[Trial], workers: int) -> Iterator[tuple[Trial
         pool.shutdown(cancel_futures=True)
 
 
-def _leave_interrupts() -> None:
-    """The first process hears Ctrl-C too, and ends this one."""
+def _follow_parent() -> None:
+    """Leave Ctrl-C to the first process, which ends this one, and end where that was killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        watch = threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True)
+        watch.start()
 
 
 @contextmanager
