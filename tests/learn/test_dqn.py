@@ -13,6 +13,7 @@ pytestmark = pytest.mark.learn
 QUICK = dict(
     steps=6_000, clusters=8, window=4, hidden=32, batch=32, replay=20_000, warmup=500,
     explore_steps=3_000, imitate_updates=200, learning_rate=2e-3, target_every=50, gamma=0.9,
+    updates=1,
 )  # fmt: skip
 
 
