@@ -44,6 +44,17 @@ def test_the_table_names_the_machine_and_excludes_compilation(monkeypatch, capsy
         assert said in out
 
 
+def test_the_learned_scheduler_and_the_training_of_the_dqn_are_measured(monkeypatch, capsys):
+    pytest.importorskip("torch")
+    words = ("learning", "--quick", "--only", "adlro-load,dqn-steps", "--json", "-")
+    code, out, _ = run(monkeypatch, capsys, *words)
+    assert code == 0
+    assert [(row["name"], row["value"] > 0) for row in json.loads(out)] == [
+        ("adlro-load", True),
+        ("dqn-steps", True),
+    ]
+
+
 def test_an_interrupt_shows_what_is_finished(monkeypatch, capsys, tmp_path):
     def stop(setup):
         raise KeyboardInterrupt

@@ -7,6 +7,8 @@ peer of a decision is the guiding rule, which looks at the same pairs without th
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
 
 import numpy as np
 
@@ -22,6 +24,8 @@ from trimtab.traces.adlro import adlro_cluster, adlro_jobs, adlro_profile
 
 MODELS = Models(startup_s=30.0, move_s=30.0)
 CLUSTERS = 64  # of the field whose decisions are labelled
+HORIZON = 8  # arrivals, as `trimtab train adlro` plays them out
+FIELD = "trimtab.training.dqn_field"  # by name: training is a sibling
 
 
 def jobs(count: int, seed: int = 0) -> Workload:
@@ -76,7 +80,8 @@ def labels(setup: Setup) -> Measured:
 
         def play() -> None:
             nonlocal made
-            field = Branches(works, [adlro_cluster()] * clusters, adlro_profile(), MODELS)
+            machines = [adlro_cluster()] * clusters
+            field = Branches(works, machines, adlro_profile(), MODELS, horizon=HORIZON)
             made = 0
             for number, steps in enumerate(apart):
                 field.play(net, steps, 0.05, number)
@@ -86,6 +91,22 @@ def labels(setup: Setup) -> Measured:
         return made / seconds
 
     return by_both(rate, "labels/s")
+
+
+def dqn_steps(setup: Setup) -> Measured:
+    """Training of the paper's DQN: decisions of 64 clusters, with their updates, on one core."""
+    field = import_module(FIELD)
+    from trimtab.policies.dqn_learner import Learner, Settings, train
+
+    steps = setup.of(12_800, 3_200)
+    on = Settings(steps=steps, warmup=1_000, trunk="set").check()
+    ground = field.ground(jobs(5_000), adlro_cluster(), adlro_profile(), MODELS, 256)
+
+    def play() -> None:
+        learner = Learner(on, ground.layout(on))
+        list(train(field.BatchedField(ground, on, 0), learner, lambda _: 0.0, every=steps))
+
+    return Measured(steps / best_s(play, 2), "decisions/s")
 
 
 def load(setup: Setup) -> Measured:
@@ -99,3 +120,5 @@ BY_NAME: dict[str, Callable[[Setup], Measured]] = {
     "adlro-labels": labels,
     "adlro-load": load,
 }
+if find_spec("torch"):  # it comes with the extra that training needs
+    BY_NAME["dqn-steps"] = dqn_steps
