@@ -60,6 +60,6 @@ def test_it_learns_which_node_each_kind_of_job_belongs_on(settings, share):
     told = list(train(field, learner, lambda one: float(held.by_learner(one).mean()), every=2_000))
     assert told[-1].step >= on.steps
     best_s = min(one.jct_s for one in told)
-    fcfs_s = held.by_rule("fcfs").mean()
+    fcfs_s = held.by_policy("fcfs").mean()
     assert best_s < share * fcfs_s  # a node of its own for each kind: about a quarter
     assert best_s < untrained_s

@@ -30,6 +30,7 @@ from trimtab.sim.loop import queue_of
 from trimtab.sim.world import Models, check_hostable, make_world
 
 CELL_TYPE = from_dtype(CELL)
+MOST_DECISIONS = 12  # a job, of a network that is judged
 
 
 @inner
@@ -297,7 +298,14 @@ class Branches:
 
     def finish(self, net: Net) -> Array:
         """Play all episodes to their ends; returns the mean completion time of each, in seconds."""
-        self.play(net, np.full(len(self.jobs), np.iinfo(np.int64).max))
+        return self._paid_s(net, np.full(len(self.jobs), np.iinfo(np.int64).max))
+
+    def judge(self, net: Net) -> Array:
+        """The same, but a network that thrashes is cut off: what it has paid by then tells."""
+        return self._paid_s(net, MOST_DECISIONS * self.jobs)
+
+    def _paid_s(self, net: Net, steps: Array) -> Array:
+        self.play(net, steps)
         return np.asarray(self.world.totals["system_s"]) / self.jobs
 
 

@@ -27,7 +27,6 @@ from trimtab.metrics import interval
 from trimtab.policies.drift import Recent, Tuned, Tuner
 from trimtab.sim.world import Models
 
-MOST_DECISIONS = 12  # a job: a policy that thrashes is cut off, and what it paid by then tells
 LEAST_WORK_S = 1.0
 LEAST_JOBS = 16
 
@@ -90,7 +89,7 @@ def fine_tune(
     tuned = net_of(layers_of(model), net.margin, net.reach)
     held_out = np.random.default_rng([seed, 2])
     works = [drawn(held_out) for _ in range(windows)]
-    return compared(*(completion_s(field(works), one, jobs) for one in (net, tuned)), tuned)
+    return compared(*(field(works).judge(one) for one in (net, tuned)), tuned)
 
 
 def check(net: Net, recent: Recent) -> None:
@@ -106,12 +105,6 @@ def check(net: Net, recent: Recent) -> None:
             f"{len(recent.jobs)} recent jobs are too few to tune on; give window={LEAST_JOBS} or "
             "more"
         )
-
-
-def completion_s(field: Branches, net: Net, jobs: int) -> Array:
-    """(C,) mean completion time of each cluster's jobs."""
-    field.play(net, np.full(len(field.jobs), MOST_DECISIONS * jobs))
-    return np.asarray(field.world.totals["system_s"]) / jobs
 
 
 def compared(old_s: Array, new_s: Array, net: Net) -> Tuned:

@@ -143,7 +143,7 @@ def grounds(
 
 def best_rule(windows: Windows) -> tuple[str, float]:
     """The rule with the least mean completion time, and that."""
-    found = {rule: float(windows.by_rule(rule).mean()) for rule in RULES}
+    found = {rule: float(windows.by_policy(rule).mean()) for rule in RULES}
     rule = min(found, key=lambda name: found[name])
     return rule, found[rule]
 
@@ -264,10 +264,10 @@ def tested(
     }
 
 
-def tested_rule(policy: str, windows: int = 8, window_jobs: int = 500) -> list[float]:
-    """(windows,) mean completion times of a rule on the same windows."""
+def tested_policy(policy: str, windows: int = 8, window_jobs: int = 500) -> list[float]:
+    """(windows,) mean completion times of a policy by its name, on the same windows."""
     test = adlro_windows(TEST_SEED, scene(), windows, window_jobs)
-    return [float(one) for one in test.by_rule(policy)]
+    return [float(one) for one in test.by_policy(policy)]
 
 
 def scene(shuffle: int | None = None) -> tuple[Cluster, Profile, Models]:

@@ -12,10 +12,12 @@ from trimtab.core import Array, Cluster, Profile, Start, Status, Workload
 from trimtab.envs.batched import BatchedEnv
 from trimtab.envs.engine import episode_of, weights_of
 from trimtab.errors import PolicyError
+from trimtab.policies import named
 from trimtab.policies.dqn import Layout, seen_now
 from trimtab.policies.dqn_learner import Learner, Settings
 from trimtab.policies.dqn_replay import Replay
 from trimtab.policies.rule import RulePolicy
+from trimtab.run import run
 from trimtab.sim.backend import SimBackend
 from trimtab.sim.whole import simulate
 from trimtab.sim.world import Models, fitted
@@ -152,14 +154,21 @@ class Windows:
     def by_learner(self, learner: Learner) -> Array:
         return self.jct_s(learner.best, learner.layout)
 
-    def by_rule(self, rule: str) -> Array:
-        """The same of a rule, which sees the whole queue."""
-        on, found = self.on, []
-        for start in self.starts:
-            part = episode_of(on.workload, int(start), on.jobs)
-            whole = simulate(part, on.cluster, rule, profile=on.profile, models=on.models)
-            found.append(float((whole.state["end_s"] - part.jobs["submit_s"]).mean()))
-        return np.array(found)
+    def by_policy(self, name: str) -> Array:
+        """The same of a policy by its name, which sees the whole queue."""
+        return np.array([self._whole_s(name, int(start)) for start in self.starts])
+
+    def _whole_s(self, name: str, start: int) -> float:
+        on = self.on
+        part = episode_of(on.workload, start, on.jobs)
+        policy = named(name)
+        if isinstance(policy, RulePolicy):
+            state = simulate(part, on.cluster, name, profile=on.profile, models=on.models).state
+        else:
+            backend = SimBackend(part, on.cluster, on.profile, on.models)
+            run(backend, policy)
+            state = backend.world.state[0]
+        return float((state["end_s"] - part.jobs["submit_s"]).mean())
 
 
 def demonstrations(on: Ground, settings: Settings, rule: str) -> Replay:
