@@ -15,3 +15,7 @@ class PolicyError(TrimtabError):
 
 class UnknownName(TrimtabError):
     """A name that is not registered; the message suggests the nearest one."""
+
+
+class ServeError(TrimtabError):
+    """A network, weight file or request that cannot be served."""

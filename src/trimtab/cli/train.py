@@ -35,13 +35,15 @@ app = typer.Typer()
 
 `trimtab train dqn --out mine --trace jobs.parquet --cluster cluster.yaml --seed 3`
 
+`trimtab train slim --out slim-run --set data=pictures --set compile=true` — a slimmable network
+
 `trimtab train dqn --out run --set help` — every setting with its default
 
 The same command again goes on where the last one stopped; a larger --steps trains longer.
 """
 )
 def train(
-    learner: Annotated[str, typer.Argument(help="What to train: dqn, ...")],
+    learner: Annotated[str, typer.Argument(help="What to train: adlro, dqn, slim.")],
     to: Annotated[
         Path, typer.Option("--out", help="Folder of the checkpoint, network and log.")
     ] = Path("trained"),

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from trimtab.core import Array, Cluster, Profile
 from trimtab.errors import PolicyError
-from trimtab.policies.dqn_learner import Learner, Settings, Told, train
+from trimtab.policies.dqn_learner import Learner, Settings, train
 from trimtab.policies.dqn_net import export
 from trimtab.sim.world import Models
 from trimtab.traces.presets import preset
 from trimtab.traces.scene import open_scene
 from trimtab.traces.synthetic import generate
+from trimtab.training.checkpoint import (
+    device_of,
+    log_to,
+    read_checkpoint,
+    stopped_by_key,
+    write_checkpoint,
+)
 from trimtab.training.dqn_field import (
     BatchedField,
     Ground,
@@ -37,7 +39,7 @@ RULES = ("fcfs", "fcfs+affinity", "sjf+fastest")
 HELD_OUT = 0.2  # share of a trace file's rows, its last, that validation has
 VALIDATION_SEED = 10_000  # a generator's validation windows have the training's seed + this
 TEST_SEED = 20_000  # of the ablation's windows, which nothing is chosen on
-CHECKPOINT, NETWORK = "checkpoint.pt", "dqn.onnx"
+NETWORK = "dqn.onnx"
 
 
 class Progress(NamedTuple):
@@ -85,7 +87,10 @@ def train_dqn(
     ours, held = grounds(on.seed, **field_of)
     made = {**field_of, **asdict(on)}
     learner = Learner(on, ours.layout(on), device_of(device))
-    best = resumed(out, learner, made)
+    held_back = read_checkpoint(out, made, free=("steps",))
+    if held_back:
+        learner.load(held_back["learner"])
+    best = float(held_back["best"]) if held_back else float("inf")
     if on.imitate:
         learner.shown = demonstrations(ours, on, on.imitate)
     validation = Windows(held)
@@ -96,17 +101,19 @@ def train_dqn(
             field, learner, lambda one: float(validation.by_learner(one).mean()),
             every=every, stop=lambda: bool(pressed),
         ):  # fmt: skip
-            log(told, {"best rule": rule_jct_s})
+            of_jct = {"dqn": told.jct_s, "best rule": rule_jct_s}
+            log(told.step, {name: getattr(told, name) for name in ("loss", "epsilon", "q")})
+            log(told.step, {f"mean completion s/{name}": s for name, s in of_jct.items()})
             if told.jct_s < best:
                 best = told.jct_s
                 about = {"settings": json.dumps(made), "validation_jct_s": f"{best:.1f}"}
                 export(learner.net, out / NETWORK, command, **about)
-            save(out, learner, made, best)
+            write_checkpoint(out, made, {"best": best, "learner": learner.state()})
             yield Progress(
                 *told[:6], best_jct_s=best, rule=rule, rule_jct_s=rule_jct_s, wall_s=told.wall_s
             )
         if pressed:
-            save(out, learner, made, best)
+            write_checkpoint(out, made, {"best": best, "learner": learner.state()})
             raise KeyboardInterrupt
 
 
@@ -146,94 +153,6 @@ def best_rule(windows: Windows) -> tuple[str, float]:
     found = {rule: float(windows.by_policy(rule).mean()) for rule in RULES}
     rule = min(found, key=lambda name: found[name])
     return rule, found[rule]
-
-
-def device_of(name: str) -> str:
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.zeros(1, device=name)
-    except (RuntimeError, AssertionError) as problem:
-        raise PolicyError(f"device={name!r} cannot be used here; give auto or cpu") from problem
-    return name
-
-
-def save(out: Path, learner: Learner, made: dict[str, Any], best: float) -> None:
-    """Write the checkpoint whole or not at all."""
-    part = out / f"{CHECKPOINT}.part"
-    with part.open("wb") as file:
-        torch.save({"settings": made, "best": best, "learner": learner.state()}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(out / CHECKPOINT)
-
-
-def resumed(out: Path, learner: Learner, made: dict[str, Any]) -> float:
-    """Load the checkpoint of `out` into the learner, if there is one. Returns the best validation
-    so far.
-    """
-    path = out / CHECKPOINT
-    if not path.is_file():
-        out.mkdir(parents=True, exist_ok=True)
-        return float("inf")
-    try:
-        held = torch.load(path, map_location="cpu", weights_only=True)
-        before = held["settings"]
-    except Exception as problem:
-        raise PolicyError(
-            f"{path}: not a checkpoint of ours ({type(problem).__name__}); give another --out"
-        ) from problem
-    differs = [name for name in made if name != "steps" and before.get(name) != made[name]]
-    if differs:
-        name = differs[0]
-        raise PolicyError(
-            f"{path}: made with {name}={before.get(name)!r}, and now {name}={made[name]!r}; "
-            "give another --out, or the same settings to go on"
-        )
-    learner.load(held["learner"])
-    return float(held["best"])
-
-
-@contextmanager
-def stopped_by_key() -> Iterator[list[int]]:
-    """Ctrl-C adds to the list, so that a step is never cut in two; the second one ends at once."""
-    pressed: list[int] = []
-    before = signal.getsignal(signal.SIGINT)
-
-    def press(number: int, _: Any) -> None:
-        if pressed:
-            raise KeyboardInterrupt
-        pressed.append(number)
-
-    heard = threading.current_thread() is threading.main_thread() and before is not signal.SIG_IGN
-    if heard:
-        signal.signal(signal.SIGINT, press)
-    try:
-        yield pressed
-    finally:
-        if heard:
-            signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def log_to(out: Path, step: int) -> Iterator[Callable[[Told, dict[str, float]], None]]:
-    """A TensorBoard log in `out` that goes on at this step."""
-    from torch.utils.tensorboard import SummaryWriter
-
-    writer = SummaryWriter(str(out / "log"), purge_step=step or None)
-
-    def log(told: Told, others: dict[str, float]) -> None:
-        for name in ("loss", "epsilon", "q"):
-            writer.add_scalar(name, getattr(told, name), told.step)
-        writer.add_scalar("mean completion s/dqn", told.jct_s, told.step)
-        for name, value in others.items():
-            writer.add_scalar(f"mean completion s/{name}", value, told.step)
-        writer.flush()
-
-    try:
-        yield log
-    finally:
-        writer.close()
 
 
 def tested(

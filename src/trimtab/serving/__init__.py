@@ -1,0 +1,1 @@
+"""Serving: the slimmable network, the executor that runs it and the server in front of it."""
