@@ -15,7 +15,7 @@ LAYERS = {
     0: {"core", "errors"},
     1: {"rules", "fragment", "load", "specs"},
     2: {"traces", "sim", "codecs", "serving", "llm", "live", "metrics", "run"},
-    3: {"envs", "policies", "hyperscore"},
+    3: {"envs", "policies", "hyperscore", "peer_servers"},
     4: {"compare", "report", "reproduce", "bench", "training"},
     5: {"dashboard", "cli", "testing"},
     6: {"__init__", "__main__"},

@@ -8,7 +8,7 @@ import sys
 
 import typer
 
-from trimtab.cli import bench, compare, prepare, reproduce, trace, train
+from trimtab.cli import bench, compare, prepare, reproduce, serve, trace, train
 from trimtab.cli.shown import err, escaped, say
 from trimtab.errors import TrimtabError
 
@@ -25,6 +25,7 @@ app.add_typer(train.app)
 app.add_typer(reproduce.app)
 trace.app.command("prepare", epilog=prepare.EPILOG)(prepare.trace_prepare)
 app.add_typer(trace.app, name="trace")
+app.add_typer(serve.app, name="serve")
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ import typer
 from rich.box import SIMPLE
 from rich.table import Table
 
+from trimtab.cli.bench_serve import bench_serve
 from trimtab.cli.shown import JsonOption, bar, out, say, three_digits, write_json
 
 app = typer.Typer()
@@ -26,26 +27,48 @@ app = typer.Typer()
 
 `trimtab bench learning` — the learned scheduler and its training
 
+`trimtab bench serve` — inference servers, about 15 minutes
+
+`trimtab bench serve --peers-python ~/peers/bin/python --server trimtab --server litserve`
+
 `trimtab bench --only swf-fcfs --only swf-fcfs-easy --swf log.swf.gz --json -`
 """
 )
 def bench(
-    group: Annotated[str, typer.Argument(help="engine, traces or learning.")] = "engine",
+    group: Annotated[str, typer.Argument(help="engine, traces, learning or serve.")] = "engine",
     only: Annotated[list[str] | None, typer.Option(help="One row; may be repeated.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Smaller inputs, about 20 s.")] = False,
     swf: Annotated[str | None, typer.Option(help="A log in place of the made one.")] = None,
     pods: Annotated[str | None, typer.Option(help="An openb pod list in place of ours.")] = None,
     nodes: Annotated[str | None, typer.Option(help="The openb node list to it.")] = None,
     order: Annotated[str | None, typer.Option(help="JSON with pod_order and node_prefix.")] = None,
+    server: Annotated[
+        list[str] | None, typer.Option(help="serve: one server; may be repeated.")
+    ] = None,
+    peers_python: Annotated[
+        list[str] | None,
+        typer.Option(help="serve: a Python that has the peers, or SERVER=PATH; may be repeated."),
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="serve: turns of every server.")] = 3,
+    seconds: Annotated[float, typer.Option(help="serve: length of one run.")] = 3.0,
     json_file: JsonOption = None,
 ) -> None:
     """Measure the speed of the engine on this machine, beside peers that are installed."""
-    from trimtab.bench import Setup, chosen, header, measured
+    if group == "serve":
+        words = server or [], peers_python or []
+        bench_serve(only, quick, *words, rounds, seconds, json_file)
+        return
+    from trimtab.bench import Setup
 
-    setup, names = (
-        Setup(quick=quick, swf=swf, pods=pods, nodes=nodes, order=order),
-        chosen(only, group),
-    )
+    setup = Setup(quick=quick, swf=swf, pods=pods, nodes=nodes, order=order)
+    bench_rows(group, only, setup, json_file)
+
+
+def bench_rows(group: str, only: list[str] | None, setup: Any, json_file: str | None) -> None:
+    """Measure one row after the other, and show what is finished also after Ctrl-C."""
+    from trimtab.bench import chosen, header, measured
+
+    names = chosen(only, group)
     rows: list[Any] = []
     interrupted = False
     try:

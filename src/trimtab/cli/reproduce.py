@@ -35,10 +35,15 @@ finished stays in `kept`, and the same command goes on from there
 `trimtab reproduce adlro --drift --quick` — what happens when speeds or jobs change
 
 `trimtab reproduce adlro --ablation --out kept` — what each part of the paper's DQN is worth
+
+`trimtab reproduce slim --quick` — the network, routers against random ones and under an objective
+
+`trimtab reproduce slim --only objective --only AzureLLMInferenceTrace_conv.csv.xz` — with its
+arrivals too
 """
 )
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="adlro.")],
+    paper: Annotated[str, typer.Argument(help="adlro or slim.")],
     quick: Annotated[
         bool, typer.Option("--quick", help="Fewer seeds, jobs, loads and policies.")
     ] = False,
@@ -50,14 +55,18 @@ def reproduce(
         bool,
         typer.Option("--ablation", help="Train the paper's network part by part, for adlro alone."),
     ] = False,
-    seeds: Annotated[int | None, typer.Option(help="How many; 10, with --quick 3.")] = None,
-    jobs: Annotated[int | None, typer.Option(help="A run; 600, with --quick 400.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="How many; 10 (slim 5), with --quick less.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="A run; 600 (slim: 6,000 requests), with --quick less.")
+    ] = None,
     policies: Annotated[
         str | None, typer.Option(help="Names between commas, in place of the paper's and ours.")
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(help="loads, small-cases, generalisation or runtime-memory; may be repeated."),
+        typer.Option(help="A part of it, such as loads or objective; may be repeated."),
     ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes; as many as processors.")
@@ -83,7 +92,8 @@ def reproduce(
         raise TrimtabError("--drift and --ablation are two measurements; give one at a time")
     module = import_module("_".join([BY_NAME[paper], *aside]))
     check_places(keep, json_file, report)
-    names = between_commas(policies) if aside else checked_names(policies)
+    # the routers of slim are no policies of clusters; its setup knows them
+    names = between_commas(policies) if aside or paper == "slim" else checked_names(policies)
     setup = module.Setup(seeds=seeds, jobs=jobs, quick=quick, policies=names, parts=only)
     for line in setup.left_out():
         say(line)

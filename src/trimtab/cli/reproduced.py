@@ -146,6 +146,64 @@ VIEWS = (
         (),
         cell="number",
     ),
+    View(
+        "slim-accuracy",
+        "tables I and II, share right: the paper's | ours",
+        ("policy",),
+        ("metric",),
+        (),
+        cell="beside",
+    ),
+    View(
+        "slim-random",
+        "tables III to V: the paper's | ours",
+        ("load", "policy"),
+        ("metric",),
+        (),
+        cell="beside",
+    ),
+    View(
+        "slim-change",
+        "change against random routing: the paper's | ours",
+        ("load", "policy"),
+        ("metric",),
+        (),
+        cell="beside",
+    ),
+    View(
+        "slim-good",
+        "accuracy in time, %, by load",
+        ("policy",),
+        ("load",),
+        ("good",),
+        each="arm",
+        cell="points",
+    ),
+    View(
+        "slim-in-time",
+        "answered in time, %, by load",
+        ("policy",),
+        ("load",),
+        ("in_time",),
+        each="arm",
+        cell="points",
+    ),
+    View(
+        "slim-beside",
+        "priced beside the best of others",
+        ("arm", "load"),
+        ("metric",),
+        (),
+        cell="points",
+    ),
+    View(
+        "slim-profile",
+        "figures 1 to 3: batch and width",
+        ("width", "batch"),
+        ("metric",),
+        (),
+        cell="number",
+    ),
 )  # fmt: skip
 
 
@@ -220,9 +278,18 @@ def _score(rows: Sequence[Row]) -> str:
     return f"{of['hyperscore']:.1f} ({of['v']:.2f})"
 
 
+def _points(rows: Sequence[Row]) -> str:
+    row = rows[0]
+    if row["ours"] is None:
+        return "-"
+    half = "" if row["low"] is None else f" ± {(row['high'] - row['low']) / 2:.2f}"
+    return f"{row['ours']:.2f}{half}"
+
+
 CELLS: dict[str, Callable[[Sequence[Row]], str]] = {
     "number": lambda rows: _number(rows[0]["ours"]),
     "plain": _plain,
+    "points": _points,
     "ratio": _ratio,
     "beside": _beside,
     "score": _score,

@@ -35,6 +35,8 @@ app = typer.Typer()
 
 `trimtab train dqn --out mine --trace jobs.parquet --cluster cluster.yaml --seed 3`
 
+`trimtab train router --out run --set kind=balanced` — Slim Scheduler's router; run/router.npz
+
 `trimtab train slim --out slim-run --set data=pictures --set compile=true` — a slimmable network
 
 `trimtab train dqn --out run --set help` — every setting with its default
@@ -43,7 +45,7 @@ The same command again goes on where the last one stopped; a larger --steps trai
 """
 )
 def train(
-    learner: Annotated[str, typer.Argument(help="What to train: adlro, dqn, slim.")],
+    learner: Annotated[str, typer.Argument(help="What to train: adlro, dqn, router, slim.")],
     to: Annotated[
         Path, typer.Option("--out", help="Folder of the checkpoint, network and log.")
     ] = Path("trained"),

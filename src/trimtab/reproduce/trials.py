@@ -31,6 +31,8 @@ LOWER = (
     *("rules", "load", "traces", "sim", "codecs", "envs", "policies", "training"),
     "reproduce/drifting.py",
 )
+# the same for fleets of inference servers, which share little with clusters
+LOWER_SERVING = ("core.py", "metrics.py", "rules", "serving", "traces/azure_llm.py")
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -129,8 +131,9 @@ def _one_thread_each() -> Iterator[None]:
 def source_of(call: str) -> str:
     """A hash of the code and the trained weights that a trial follows from."""
     package = Path(trimtab.core.__file__).parent
+    lower = LOWER_SERVING if call.startswith("trimtab.reproduce.slim") else LOWER
     files = [
-        path for name in LOWER for path in sorted([package / name, *package.glob(f"{name}/**/*")])
+        path for name in lower for path in sorted([package / name, *package.glob(f"{name}/**/*")])
     ]
     files.append(Path(str(import_module(call.partition(":")[0]).__file__)))
     found = sha256()

@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from trimtab.core import Array
 from trimtab.errors import ServeError
 from trimtab.serving.greedy import (
+    EMPTY,
     LOAD,
     NONE,
     RUN,
@@ -20,11 +22,14 @@ from trimtab.serving.greedy import (
     decide,
     drop_instance,
     enqueue,
+    enqueue_all,
     idle_instance,
     load_instance,
     local,
     quiet_until,
     run_batch,
+    take_line,
+    warm_instance,
 )
 from trimtab.serving.serve_profile import ServeProfile
 from trimtab.serving.slim_form import SEGMENTS, WIDTHS
@@ -60,6 +65,29 @@ class Executor:
                 f"0..{SEGMENTS - 1} and widths of 0..{len(WIDTHS) - 1}"
             )
         enqueue(self.arrays, 0, request, segment, before if segment else 0, width)
+
+    def put_all(self, requests: Array, segment: int, before: int, width: int) -> None:
+        """Queue requests of one key, as `put` does one; numbers are not checked."""
+        enqueue_all(self.arrays, requests, segment, before if segment else 0, width)
+
+    def warm(self, segment: int, before: int, width: int, now_s: float) -> None:
+        """Say that an instance is loaded, without having been asked to."""
+        key = (segment * 4 + (before if segment else 0)) * 4 + width
+        if warm_instance(self.arrays, key, now_s) == NONE:
+            raise ServeError("no slot is left for a warm instance; give more `instances`")
+
+    def give_back(self, segment: int, before: int, width: int) -> list[int]:
+        """Take every waiting request of one key out of the queue."""
+        found = np.empty(len(self.arrays.after), np.int64)
+        key = (segment * 4 + (before if segment else 0)) * 4 + width
+        return [int(n) for n in found[: take_line(self.arrays, key, found)]]
+
+    def holds(self, segment: int, before: int) -> list[int]:
+        """Widths of the instances that take a segment's input, loading ones too, sorted."""
+        rows = self.arrays.instance[0]
+        mine = (rows["state"] != EMPTY) & (rows["segment"] == segment)
+        mine &= rows["before"] == (before if segment else 0)
+        return sorted(int(width) for width in rows["width"][mine])
 
     def next(self, now_s: float) -> Action:
         """Begin what can begin. Call again until it says WAIT."""

@@ -45,6 +45,7 @@ from trimtab.serving.slim_form import SEGMENTS
 HOLD, DROP = -1, -2  # for a server: ask again at the next event; give the head up
 SIGHTS, SIGHTS_SERVER = 5, 3  # numbers a router sees of the fleet, and of each server
 RATE_WINDOW_S = 1.0  # time constant of smoothed rates
+FAST = 10.0  # the quick rate of arrivals forgets as many times sooner
 
 
 @inner
@@ -179,13 +180,20 @@ def pass_time(f, c, until_s):
 
 
 @inner
-def arrive(f, c, request):
+def count_arrival(f, c):
+    """Note that a request has come: the rates that rules read."""
     fleet = f.fleet[c]
     since_s = fleet["now_s"] - fleet["come_s"]
     fleet["come_hz"] = smoothed(fleet["come_hz"], since_s) + 1 / RATE_WINDOW_S
+    fleet["fast_hz"] = smoothed(fleet["fast_hz"], FAST * since_s) + FAST / RATE_WINDOW_S
     fleet["come_s"] = fleet["now_s"]
     fleet["arrived"] += 1
-    if fleet["pending"] >= f.conf[0]["fifo_max"]:
+
+
+@inner
+def arrive(f, c, request):
+    count_arrival(f, c)
+    if f.fleet[c]["pending"] >= f.conf[0]["fifo_max"]:
         end(f, c, request, REFUSED)
     else:
         wait_at_front(f, c, request)

@@ -46,6 +46,7 @@ FLEET = np.dtype(
         ("done_s", "f8"),
         ("come_hz", "f8"),
         ("come_s", "f8"),
+        ("fast_hz", "f8"),  # arrivals, smoothed over a tenth of that time
         ("arrived", "i8"),
         ("pending", "i8"),  # at the front
         ("moving", "i8"),  # rows of the heap
@@ -86,6 +87,7 @@ class Fleets(NamedTuple):
     after: Array  # (C * R,)
     turn: Array  # (C * R,)
     next_s: Array  # (C * S,) when a server changes by itself
+    free_s: Array  # (C * S,) when a router expects a server to have done all it was sent
     stale: Array  # (C * S,) 1 = look for a batch before time moves on
     knobs: Array  # (1,) KNOBS
     memory_b: Array  # (segment, before, width)
@@ -173,6 +175,7 @@ def _arrays(profile: ServeProfile, one: Local, conf: Array, count: int) -> Fleet
         after=np.full(total, NONE, np.int64),
         turn=np.zeros(total, np.int64),
         next_s=np.full(count * servers, np.inf),
+        free_s=np.zeros(count * servers),
         stale=np.zeros(count * servers, np.int64),
         knobs=one.knobs,
         memory_b=profile.memory_b,
@@ -221,6 +224,7 @@ def begin(f: Fleets, arrival_s: Array, objective_s: Any, seed: int = 0) -> None:
     f.instance[:] = np.tile(f.instance_new, (count, 1))
     f.next_s[:] = f.instance["last_s"].min() + f.knobs["idle_unload_s"][0]
     f.stale[:] = 0
+    f.free_s[:] = 0.0
 
 
 @inner

@@ -340,3 +340,31 @@ def quiet_until(x, v, now_s):
         # a little later, so that rounding cannot leave it at the block for ever
         found_s = min(found_s, now_s + knobs["util_window_s"] * (np.log(ratio) + 1e-6))
     return max(found_s, now_s)
+
+
+@compiled
+def enqueue_all(x, requests, segment, before, width):
+    """Put requests of one key into the FIFO of a server that is alone."""
+    for request in requests:
+        enqueue(x, 0, request, segment, before, width)
+
+
+@compiled
+def warm_instance(x, key, now_s):
+    """Count an instance as loaded; its slot, or NONE where all are taken."""
+    i = empty_slot(x, 0)
+    if i != NONE:
+        load_instance(x, 0, key, i, now_s, now_s)
+        become_free(x, 0, i, now_s)
+    return i
+
+
+@compiled
+def take_line(x, key, found):
+    """Take every request of a key out of the queue; returns how many were written to `found`."""
+    line, count = x.lines[0, key], 0
+    while line["count"] > 0:
+        found[count] = take(line, x.after)
+        count += 1
+    x.server[0]["waiting"] -= count
+    return count

@@ -1,4 +1,4 @@
-"""Rules that route requests in a fleet, compiled, and the bound that none of them can pass.
+"""Rules that route requests in a fleet, compiled.
 
 Rules see what a live router could: queues, rates, the head's slack and the profile. All but
 `random` choose a tuple of widths for a request's whole way when it comes and keep it on one server.
@@ -14,13 +14,23 @@ from numba import prange
 from trimtab.core import Array
 from trimtab.errors import ServeError, UnknownName
 from trimtab.rules.world import compiled, inner
-from trimtab.serving.fleet_sim import DROP, HOLD, RATE_WINDOW_S, advance, route, way_s
+from trimtab.serving.fleet_sim import (
+    DROP,
+    HOLD,
+    RATE_WINDOW_S,
+    SIGHTS,
+    SIGHTS_SERVER,
+    advance,
+    route,
+    way_s,
+)
 from trimtab.serving.fleet_state import Fleets
 from trimtab.serving.greedy import NONE
-from trimtab.serving.serve_profile import ServeProfile, batch_s, front, tuple_s
-from trimtab.serving.slim_form import TUPLES
+from trimtab.serving.heads import GROUPS, act
+from trimtab.serving.lookahead import ahead, look_ahead
+from trimtab.serving.serve_profile import ServeProfile, front, tuple_s
 
-RANDOM, ROUND, JSQ, TWO, ACCURATE, BATCH, SLACK, RATE, SLIMMEST, FIXED = range(10)
+RANDOM, ROUND, JSQ, TWO, ACCURATE, BATCH, SLACK, RATE, SLIMMEST, FIXED, PRICED, HEADS = range(12)
 BY_NAME = {
     "random": RANDOM,  # server, width and group uniform: the paper's baseline
     "round_robin": ROUND,
@@ -31,12 +41,10 @@ BY_NAME = {
     "slack_fit": SLACK,
     "rate": RATE,  # the most accurate tuple whose cost keeps up with the arrivals
     "slimmest": SLIMMEST,
+    "priced": PRICED,  # looks ahead: see `lookahead`
     "fixed": FIXED,  # max_batch with a single tuple
 }
-GROUPS = np.array([1, 2, 4, 8, 16, 32])
 STEPS = 8  # of latency, for slack_fit
-SLIP_S = 1e-6  # the engine's clock may be off by less
-FOREVER_S = 1e9  # an endless objective, as a number a solver can take
 HEADROOM = 0.9  # share of the capacity that `rate` plans to use
 
 
@@ -49,13 +57,31 @@ class Rule(NamedTuple):
     batch: Array  # (B,) batch sizes
     time_s: Array  # (K, B) of a batch through all segments
     cost_s: Array  # (K,) a request, in the best batch
+    # tables of `lookahead.Ahead`
+    whole_s: Array  # (256, N + 1)
+    chosen: Array  # (PRICES, N + 1)
+    least_s: Array  # (N + 1,)
+    budget_s: Array  # (H,)
+    value: Array  # (H,)
+    knob: Array  # (6,)
+    # a network, see `router_net`; (1, 1) where there is none
+    net0: Array
+    net1: Array
+    net2: Array
+    draws: Array  # (2,) 1 = actions are drawn, not the likeliest; share of servers at random
 
 
 def rule(
-    profile: ServeProfile, name: str, *, fixed: int = 255, batch_max: int = 16, mixed: bool = True
+    profile: ServeProfile,
+    name: str,
+    *,
+    fixed: int = 255,
+    batch_max: int = 16,
+    mixed: bool = True,
+    knob: Array | None = None,
 ) -> Rule:
     """A router by name. `fixed` is the tuple of routers that do not choose; mixed=False lets the
-    others choose uniform widths only.
+    others choose uniform widths only; `knob` are constants of `priced`, as in `lookahead.KNOBS`.
     """
     if name not in BY_NAME:
         raise UnknownName(f"router {name!r} is unknown; give one of {', '.join(BY_NAME)}")
@@ -73,7 +99,18 @@ def rule(
         batch=batch.astype(np.int64),
         time_s=np.ascontiguousarray(time_s[rows]),
         cost_s=(time_s[rows] / batch).min(axis=1),
+        **ahead(profile, rows, batch_max, knob)._asdict(),
+        net0=np.zeros((1, 1)),
+        net1=np.zeros((1, 1)),
+        net2=np.zeros((1, 1)),
+        draws=np.zeros(2),
     )
+
+
+def with_net(made: Rule, router: int, net: tuple[Array, Array, Array]) -> Rule:
+    """The rule that a network steers (PRICED), or that it is all of (HEADS)."""
+    one, two, three = (np.ascontiguousarray(weight, np.float64) for weight in net)
+    return made._replace(router=np.array([router]), net0=one, net1=two, net2=three)
 
 
 @inner
@@ -218,6 +255,8 @@ def choose_new(f, c, rules):
     # what is lost even alone and at its slimmest only delays the others
     if f.conf[0]["drop_late"] and left_s * top_speed(f) < rules.time_s[0, 0]:
         return DROP, NONE, 1
+    if router == PRICED:
+        return look_ahead(f, c, rules, server)
     slack_s = left_s * f.server[v]["speed"]  # in the profile's time
     if router == ACCURATE:
         choice, group = max_accuracy(rules, slack_s, line["count"])
@@ -249,6 +288,9 @@ def choose(f, c, rules):
     if rules.router[0] == RANDOM:
         server, width = drawn(fleet, servers), drawn(fleet, 4)
         return server, width, GROUPS[drawn(fleet, len(GROUPS))], NONE
+    if rules.router[0] == HEADS:
+        server, width, place = act(f, c, rules, np.empty(SIGHTS + SIGHTS_SERVER * servers))
+        return server, width, GROUPS[place], NONE
     segment = fleet["head"] // 4
     if segment > 0:
         row = f.request[f.pending[c, fleet["head"]]["first"]]
@@ -271,89 +313,3 @@ def run(f: Fleets, rules: Rule) -> None:
     if (f.fleet["now_s"] > 0).any():
         raise ServeError("the fleets have run already; call begin first")
     run_all(f, rules)
-
-
-def least_s(profile: ServeProfile, batch_max: int, each: bool) -> Array:
-    """(256,) seconds below which no batch goes through a tuple's segments; each = a request of it.
-
-    Every segment is taken at the batch size that is best for it alone.
-    """
-    counts, buckets = range(1, batch_max + 1), np.asarray(profile.buckets, np.int64)
-    table = np.empty(profile.time_s.shape[:3])
-    for place in np.ndindex(*table.shape):
-        taken_s = [batch_s(profile.time_s, buckets, *place, n) for n in counts]
-        table[place] = min(t / n for t, n in zip(taken_s, counts)) if each else min(taken_s)
-    return np.array(
-        [
-            sum(table[s, widths[s - 1] if s else 0, w] for s, w in enumerate(widths))
-            for widths in TUPLES
-        ]
-    )
-
-
-def bound(f: Fleets, profile: ServeProfile, c: int = 0, windows: int = 24) -> float:
-    """The most that any router, knowing all arrivals, can reach of `Totals.good` in a fleet.
-
-    Proof. Let requests be cut by arrival into groups, and let some schedule answer y[g, k] requests
-    of group g in time with tuple k. (1) Charge every member of a batch its even share of the
-    batch's worker time. A batch of n takes t(n) seconds of the profile, n <= batch_max, so a member
-    is charged t(n) / n, and over its segments at least cost[k], the sum of each segment's least
-    t(n) / n. (2) A request that is in time runs between its arrival and its deadline, so all that
-    groups i..j are charged lies between the first arrival and the last deadline of theirs. Servers
-    give no more in that span than its length x the sum of workers x speed. (3) A group answers no
-    more requests than it has, and none by a tuple whose least latency, at the greatest speed and
-    with the first way from the front, passes the group's longest objective. The linear programme
-    below maximises the sum of accuracy[k] y[g, k] under (1) to (3) alone, over real numbers: every
-    schedule is a point of it, so none is worth more. It ignores queues, loading, memory and hops.
-    """
-    from scipy.optimize import linprog
-
-    size = int(f.conf[0]["requests"])
-    rows = f.request[c * size : (c + 1) * size]
-    parts = np.array_split(rows, min(windows, size))
-    cost_s, latency_s, right = _useful(profile, int(f.knobs[0]["batch_max"]))
-    first_way_s = f.conf[0]["hop_s"] + f.conf[0]["hand_over_s"] * f.input_mb[0].min()
-    fastest_s = latency_s / f.server_new["speed"].max() + first_way_s
-    most: list[int] = []
-    for part in parts:
-        longest_s = (part["deadline_s"] - part["arrival_s"]).max() + SLIP_S
-        most += [len(part) if least <= longest_s else 0 for least in fastest_s]
-    charged, given_s = _spans(
-        parts, cost_s, (f.server_new["speed"] * f.server_new["workers"]).sum()
-    )
-    counted = np.kron(np.eye(len(parts)), np.ones(len(cost_s)))
-    found = linprog(
-        -np.tile(right, len(parts)),
-        A_ub=np.vstack((charged, counted)),
-        b_ub=np.append(given_s, [len(part) for part in parts]),
-        bounds=[(0, limit) for limit in most],
-    )
-    if found.status != 0:
-        raise ServeError(f"the bound was not found: {found.message}; try windows=1")
-    return float(-found.fun / size)
-
-
-def _useful(profile: ServeProfile, batch_max: int) -> tuple[Array, Array, Array]:
-    """(cost_s, latency_s, accuracy) of the tuples that no other beats in all three."""
-    cost_s, latency_s = least_s(profile, batch_max, True), least_s(profile, batch_max, False)
-    kept: list[int] = []
-    for k in np.lexsort((-profile.accuracy, latency_s, cost_s)):
-        better = (profile.accuracy[kept] >= profile.accuracy[k]) & (latency_s[kept] <= latency_s[k])
-        if not better.any():
-            kept.append(int(k))
-    return cost_s[kept], latency_s[kept], profile.accuracy[kept]
-
-
-def _spans(parts: list[Array], cost_s: Array, power: float) -> tuple[Array, Array]:
-    """A row for every run of groups i..j: what they are charged, and what servers give them."""
-    charged, given_s = [], []
-    for i in range(len(parts)):
-        last_s = -np.inf
-        for j in range(i, len(parts)):
-            last_s = max(last_s, parts[j]["deadline_s"].max())
-            span_s = min(last_s - parts[i]["arrival_s"].min() + SLIP_S, FOREVER_S)
-            row = np.zeros((len(parts), len(cost_s)))
-            row[i : j + 1] = cost_s
-            charged.append(row.ravel())
-            given_s.append(power * span_s)
-    return np.array(charged), np.array(given_s)

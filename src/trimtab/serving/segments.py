@@ -8,6 +8,7 @@ torch, so that serving needs no torch.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,9 @@ from trimtab.serving.slim_weights import Weights, dense
 
 OPSET, IR_VERSION = 17, 8
 NORM_EPSILON = 1e-5  # of the group normalisation, as in torch
+# how far onnxruntime rewrites the graph: all = also blocks of channels, which a layer of many
+# channels and few pixels is better off without
+LEVELS = ("ALL", "EXTENDED")
 MOVING = "batch"  # the name of the dimension that may differ from call to call
 
 
@@ -36,10 +40,12 @@ class Segments:
     Safe to call from several threads: onnxruntime runs one session from many, without the GIL.
     """
 
-    def __init__(self, weights: Weights, threads: int = 1) -> None:
+    def __init__(self, weights: Weights, threads: int = 1, level: str = "ALL") -> None:
         if threads < 1:
             raise ServeError(f"threads={threads}: give 1 or more")
-        self.weights, self.threads = weights, threads
+        if level not in LEVELS:
+            raise ServeError(f"level={level!r}: give one of {', '.join(LEVELS)}")
+        self.weights, self.threads, self.level = weights, threads, level
         self._sessions: dict[tuple[int, int, int], Any] = {}
         self._loading = threading.Lock()  # two threads that want one segment load it once
 
@@ -48,18 +54,22 @@ class Segments:
         logits. The first takes (N, 3, side, side) pixels in 0..1 and has no width before it.
         """
         session = self.load(segment, before, width)
-        wanted = self.takes(segment, before)
-        if x.dtype != np.float32 or x.shape[1:] != wanted:
-            raise ServeError(
-                f"segment {segment} after width {before}: {x.dtype} of shape {x.shape} was given; "
-                f"give float32 of shape (N, {', '.join(map(str, wanted))})"
-            )
+        check_input(x, segment, before, self.takes(segment, before))
         found: Array = session.run(None, {"x": x})[0]
         return found
 
+    begun = run  # a CPU is done when the call returns
+
+    def through(self, segment: int, before: int, widths: Sequence[int], x: Array) -> Array:
+        """The output after `segment` and those that follow it, at these widths."""
+        for after, width in enumerate(widths):
+            x = self.run(segment + after, before, width, x)
+            before = width
+        return x
+
     def load(self, segment: int, before: int, width: int) -> Any:
         """The session of one segment, made where there is none yet."""
-        key = self._key(segment, before, width)
+        key = checked_key(segment, before, width)
         session = self._sessions.get(key)
         if session is None:
             with self._loading:
@@ -72,7 +82,7 @@ class Segments:
         loaded.
         """
         with self._loading:
-            return self._sessions.pop(self._key(segment, before, width), None) is not None
+            return self._sessions.pop(checked_key(segment, before, width), None) is not None
 
     @property
     def loaded(self) -> tuple[tuple[int, int, int], ...]:
@@ -81,21 +91,44 @@ class Segments:
 
     def bytes_of(self, segment: int, before: int, width: int) -> int:
         """Memory of a segment's weights."""
-        return 4 * segment_parameters(self.weights.form, *self._key(segment, before, width))
+        return 4 * segment_parameters(self.weights.form, *checked_key(segment, before, width))
 
     def takes(self, segment: int, before: int) -> tuple[int, int, int]:
         """(channels, side, side) of what a segment is given."""
         return taken(self.weights, segment, before)
 
-    def _key(self, segment: int, before: int, width: int) -> tuple[int, int, int]:
-        for name, value, count in (
-            ("segment", segment, SEGMENTS),
-            ("before", before, len(WIDTHS)),
-            ("width", width, len(WIDTHS)),
-        ):
-            if value not in range(count):
-                raise ServeError(f"{name}={value} is unknown; give 0..{count - 1}")
-        return int(segment), int(width if segment == 0 else before), int(width)
+    def resident(self, x: Array) -> Array:
+        """A batch as one segment hands it to the next: here the array itself."""
+        return x
+
+    def stack(self, rows: Sequence[Array]) -> Array:
+        """One batch of several."""
+        return np.concatenate(rows)
+
+    def fetched(self, x: Array) -> Array:
+        """A batch as an array in the host's memory: here the array itself."""
+        return x
+
+
+def checked_key(segment: int, before: int, width: int) -> tuple[int, int, int]:
+    """The key that a segment is kept by: the first one has no width before it but its own."""
+    for name, value, count in (
+        ("segment", segment, SEGMENTS),
+        ("before", before, len(WIDTHS)),
+        ("width", width, len(WIDTHS)),
+    ):
+        if value not in range(count):
+            raise ServeError(f"{name}={value} is unknown; give 0..{count - 1}")
+    return int(segment), int(width if segment == 0 else before), int(width)
+
+
+def check_input(x: Array, segment: int, before: int, wanted: tuple[int, ...]) -> None:
+    """Refuse what the segment cannot take."""
+    if x.dtype != np.float32 or x.shape[1:] != wanted:
+        raise ServeError(
+            f"segment {segment} after width {before}: {x.dtype} of shape {x.shape} was given; "
+            f"give float32 of shape (N, {', '.join(map(str, wanted))})"
+        )
 
 
 def taken(weights: Weights, segment: int, before: int) -> tuple[int, int, int]:
@@ -203,6 +236,8 @@ def _session(serialised: bytes, of: Segments) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = of.threads
     options.inter_op_num_threads = 1
+    levels = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = getattr(levels, f"ORT_ENABLE_{of.level}")
     # a worker that waits for its next batch must not burn a core that another one needs
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return onnxruntime.InferenceSession(serialised, options, providers=["CPUExecutionProvider"])

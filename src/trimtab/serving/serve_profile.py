@@ -6,22 +6,19 @@ known by (segment, width before, width); the first has no width before it and it
 
 from __future__ import annotations
 
-import json
-import os
 import platform
-import zlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from time import perf_counter
-from typing import Any, Protocol
-from zipfile import BadZipFile
+from typing import Any
 
 import numpy as np
 
 from trimtab.core import Array
 from trimtab.errors import ServeError
 from trimtab.rules.world import compiled
+from trimtab.serving.packed import read_packed, refusing, write_packed
 from trimtab.serving.slim_form import (
     COLOURS,
     SEGMENTS,
@@ -35,27 +32,12 @@ from trimtab.serving.slim_form import (
 )
 
 BUCKETS = (1, 2, 4, 8, 16, 32, 64)
-FACTS = "facts"
+FORMAT = "trimtab serve profile 1"
 FLOAT_B = 4
 MB = 1e6  # bytes
 # share of images right = BASE + GAIN . widths: a line through the eight tuples published for
 # CIFAR-100 (Slim Scheduler, tables I and II), right to about half a point
 BASE, GAIN = 0.6825, (-0.004, 0.014, 0.027, 0.045)
-BROKEN = (OSError, EOFError, ValueError, KeyError, TypeError, BadZipFile, zlib.error)
-
-
-class Runs(Protocol):
-    """What can be measured: `segments.Segments`, or a stand-in for it."""
-
-    def run(self, segment: int, before: int, width: int, x: Array) -> Array: ...
-
-    def load(self, segment: int, before: int, width: int) -> Any: ...
-
-    def unload(self, segment: int, before: int, width: int) -> bool: ...
-
-    def bytes_of(self, segment: int, before: int, width: int) -> int: ...
-
-    def takes(self, segment: int, before: int) -> tuple[int, int, int]: ...
 
 
 @dataclass(frozen=True)
@@ -74,6 +56,10 @@ class ServeProfile:
     source: str = "made by hand"
     measured: bool = False
     machine: dict[str, Any] = field(default_factory=dict)
+    # of the rounds measured, like time_s: the time that 9 of 10 stayed below, and the way that was
+    # run; empty where not measured
+    slow_s: Array = field(default_factory=lambda: np.zeros(0))
+    way: Array = field(default_factory=lambda: np.zeros(0, "U1"))
 
     def __post_init__(self) -> None:
         widths = len(WIDTHS)
@@ -91,11 +77,18 @@ class ServeProfile:
                 raise ServeError(f"profile: {name} has shape {array.shape}; give {shape}")
             if not np.isfinite(array).all() or (array < 0).any():
                 raise ServeError(f"profile: {name} holds a negative or NaN; measure it again")
+        for name in ("slow_s", "way"):
+            array = np.asarray(getattr(self, name))
+            object.__setattr__(self, name, array)
+            if array.size and array.shape != wanted["time_s"]:
+                raise ServeError(
+                    f"profile: {name} has shape {array.shape}; give {wanted['time_s']} or nothing"
+                )
         if (self.accuracy > 1).any():
             raise ServeError("profile: accuracy is above 1; give shares of 0..1, not percent")
         if (self.time_s <= 0).any():
             raise ServeError("profile: time_s holds a 0; measure with a finer clock")
-        _check_buckets(self.buckets)
+        check_buckets(self.buckets)
         if not 0 <= self.idle_w <= self.busy_w < np.inf or not 0 <= self.hand_over_s < np.inf:
             raise ServeError(
                 f"profile: idle_w={self.idle_w}, busy_w={self.busy_w}, hand_over_s="
@@ -103,13 +96,16 @@ class ServeProfile:
             )
 
 
-def _check_buckets(buckets: Sequence[int]) -> None:
+def check_buckets(buckets: Sequence[int]) -> None:
+    """Refuse batch sizes that times cannot be interpolated between."""
     if len(buckets) < 2 or buckets[0] != 1 or any(np.diff(buckets) <= 0):
         raise ServeError(f"buckets={tuple(buckets)}: give rising batch sizes, the first of them 1")
 
 
 @compiled
-def batch_s(time_s, buckets, segment, before, width, count):
+def batch_s(
+    time_s: Array, buckets: Array, segment: int, before: int, width: int, count: int
+) -> Any:
     """Seconds of a batch: linear between buckets, and past the last one at its last slope."""
     last = len(buckets) - 1
     high = 1
@@ -211,96 +207,13 @@ def _input_mb(form: Form) -> Array:
     return found
 
 
-def measured(
-    segments: Runs,
-    buckets: Sequence[int] = BUCKETS,
-    repeats: int = 5,
-    clock: Callable[[], float] = perf_counter,
-    *,
-    accuracy: Array,
-    idle_w: float = 0.0,
-    busy_w: float = 0.0,
-) -> ServeProfile:
-    """Time every segment at every batch size: the median of `repeats` rounds, each over all of
-    them, so that a slow spell falls on all alike. Power is what you say: 0 = unknown.
-    """
-    if repeats < 1:
-        raise ServeError(f"repeats={repeats}: give 1 or more")
-    _check_buckets(buckets)
-    keys = [key for key in np.ndindex(SEGMENTS, len(WIDTHS), len(WIDTHS)) if key[0] or not key[1]]
-    load_s, memory_b, input_mb = _loads(segments, keys, clock)
-    time_s = _rounds(segments, keys, buckets, repeats, clock)
-    for table in (load_s, memory_b, time_s, input_mb):
-        table[0] = table[0, :1]  # the first segment has no width before it
-    return ServeProfile(
-        time_s=time_s,
-        load_s=load_s,
-        memory_b=memory_b,
-        input_mb=input_mb,
-        accuracy=accuracy,
-        buckets=tuple(int(count) for count in buckets),
-        idle_w=idle_w,
-        busy_w=busy_w,
-        hand_over_s=_copy_s(repeats, clock),
-        source=f"median of {repeats} interleaved rounds; hand-over is a copy in memory",
-        measured=True,
-        machine=_machine(),
-    )
-
-
-def _loads(
-    segments: Runs, keys: Sequence[tuple[int, ...]], clock: Callable[[], float]
-) -> tuple[Array, Array, Array]:
-    """Load every segment once: seconds, bytes, and the size of what it is given."""
-    load_s = np.zeros((SEGMENTS, len(WIDTHS), len(WIDTHS)))
-    memory_b, input_mb = np.zeros_like(load_s), np.zeros((SEGMENTS, len(WIDTHS)))
-    segments.load(0, 0, 0)  # what loads with the first of all is no segment's cost
-    for segment, before, width in keys:
-        segments.unload(segment, before, width)
-        began_s = clock()
-        segments.load(segment, before, width)
-        load_s[segment, before, width] = clock() - began_s
-        memory_b[segment, before, width] = segments.bytes_of(segment, before, width)
-        input_mb[segment, before] = FLOAT_B * np.prod(segments.takes(segment, before)) / MB
-    return load_s, memory_b, input_mb
-
-
-def _machine() -> dict[str, Any]:
-    return {
-        "system": platform.platform(terse=True),
-        "processor": platform.machine(),
-        "cores": os.cpu_count() or 0,
-    }
-
-
-def _rounds(
-    segments: Runs,
-    keys: Sequence[tuple[int, ...]],
-    buckets: Sequence[int],
-    repeats: int,
-    clock: Callable[[], float],
-) -> Array:
-    shape = (repeats + 1, SEGMENTS, len(WIDTHS), len(WIDTHS), len(buckets))
-    found = np.zeros(shape)
-    for turn in range(repeats + 1):  # the first warms caches up and is left out
-        for segment, before, width in keys:
-            for at, count in enumerate(buckets):
-                x = np.zeros((count, *segments.takes(segment, before)), np.float32)
-                began_s = clock()
-                segments.run(segment, before, width, x)
-                found[turn, segment, before, width, at] = clock() - began_s
-    return np.asarray(np.median(found[1:], axis=0))
-
-
-def _copy_s(repeats: int, clock: Callable[[], float]) -> float:
-    """Seconds to copy a megabyte out and in: the least that any hand-over costs."""
-    given = np.ones(int(MB), np.uint8)
-    found = []
-    for _ in range(repeats):
-        began_s = clock()
-        np.frombuffer(given.tobytes(), np.uint8).copy()
-        found.append(clock() - began_s)
-    return float(np.median(found))
+def processor_name() -> str:
+    """The processor's model, or its kind where the system does not tell."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 ARRAYS = tuple(item.name for item in fields(ServeProfile) if item.type == "Array")
@@ -313,23 +226,13 @@ def save(profile: ServeProfile, path: str | Path) -> None:
         for item in fields(profile)
         if item.name not in ARRAYS
     }
-    held: Any = {name: getattr(profile, name) for name in ARRAYS}
-    held[FACTS] = np.array(json.dumps(facts))
-    with open(path, "wb") as file:
-        np.savez_compressed(file, **held)
+    write_packed(path, FORMAT, {name: getattr(profile, name) for name in ARRAYS}, facts)
 
 
 def load(path: str | Path) -> ServeProfile:
     """Read what `save` wrote."""
-    try:
-        with np.load(path, allow_pickle=False) as held:
-            facts = json.loads(str(held[FACTS]))
-            arrays = {name: held[name] for name in ARRAYS}
+    with refusing(path, "a profile", "measure one with `trimtab serve profile`"):
+        arrays, facts = read_packed(path, FORMAT)
         facts["buckets"] = tuple(facts["buckets"])
-        return ServeProfile(**arrays, **facts)
-    except FileNotFoundError:
-        raise ServeError(f"{path}: no such profile; measure one first") from None
-    except BROKEN as wrong:
-        raise ServeError(f"{path}: not a profile ({wrong}); measure it again") from None
-    except ServeError as wrong:
-        raise ServeError(f"{path}: {wrong}") from None
+        whole: dict[str, Any] = {**arrays, **facts}
+        return ServeProfile(**whole)

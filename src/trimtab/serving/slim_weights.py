@@ -7,23 +7,19 @@ float16 scales are exact to 3 digits whatever weight decay left of the trained f
 
 from __future__ import annotations
 
-import json
-import os
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
-from zipfile import BadZipFile
 
 import numpy as np
 
 from trimtab.core import Array
 from trimtab.errors import ServeError
+from trimtab.serving.packed import read_packed, refusing, write_packed
 from trimtab.serving.slim_form import COLOURS, IMAGE, SEGMENTS, TUPLES, Form, channels_at, layers
 
 FORMAT = "trimtab slim 1"
-FACTS, SCALE = "facts", ".scale"
-BROKEN = (OSError, EOFError, ValueError, BadZipFile, zlib.error)  # what a damaged file raises
+SCALE = ".scale"
 LEVELS = 127  # symmetric: -127..127
 TINY = 1e-8  # as in the network: see slim_net
 
@@ -69,37 +65,18 @@ def save(
             raise ServeError(f"weights lack {name} of shape {shape}; give all of a network's")
         if not np.isfinite(arrays[name]).all():
             raise ServeError(f"weights {name} hold NaN or infinity; train with a smaller rate")
-    told = {"format": FORMAT, "form": form._asdict(), **facts}
-    path = Path(path)
-    part = path.with_name(f"{path.name}.part")
-    with part.open("wb") as file:
-        packed = _packed({name: arrays[name] for name in shapes(form)})
-        packed[FACTS] = np.array(json.dumps(told))
-        np.savez_compressed(file, **packed)  # type: ignore[arg-type]
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    packed = _packed({name: arrays[name] for name in shapes(form)})
+    write_packed(path, FORMAT, packed, {"form": form._asdict(), **facts})
 
 
 def load(path: str | Path) -> Weights:
     """Read a weight file."""
-    path = Path(path)
-    if not path.is_file():
-        raise ServeError(f"{path}: no such file; give a .npz that `trimtab train slim` wrote")
-    try:
-        with np.load(path, allow_pickle=False) as held:
-            packed = {name: held[name] for name in held.files}
-        facts = json.loads(str(packed.pop(FACTS)))
-        if facts.pop("format") != FORMAT:
-            raise KeyError("format")
+    remedy = "give a .npz that `trimtab train slim` wrote"
+    with refusing(path, "a weight file of a slimmable network", remedy):
+        packed, facts = read_packed(path, FORMAT)
         form = Form(**facts.pop("form"))
         form = form._replace(channels=tuple(form.channels), blocks=tuple(form.blocks)).check()
         arrays = _unpacked(packed)
-    except (*BROKEN, KeyError, TypeError, AttributeError) as problem:
-        raise ServeError(
-            f"{path}: not a weight file of a slimmable network ({type(problem).__name__}); give a "
-            ".npz that `trimtab train slim` wrote"
-        ) from problem
     for name, shape in shapes(form).items():
         if name not in arrays or arrays[name].shape != shape:
             raise ServeError(f"{path}: {name} of shape {shape} is missing; fetch the file again")

@@ -5,7 +5,7 @@ import pytest
 
 from trimtab.errors import ServeError, UnknownName
 from trimtab.serving import arrivals, routers
-from trimtab.serving.fleet_state import begin, fleets, totals
+from trimtab.serving.fleet_state import LATE, begin, fleets, totals
 from trimtab.serving.greedy import Knobs
 from trimtab.serving.serve_profile import front, modelled, tuple_s
 
@@ -97,36 +97,65 @@ def test_mixed_tuples_are_at_least_as_accurate_as_uniform_ones_in_their_time():
         assert PROFILE.accuracy[fitting].max() >= PROFILE.accuracy[row]
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_no_router_passes_the_bound(seed):
+def test_looking_ahead_gives_a_lone_request_the_most_accurate_tuple_that_fits():
+    rows = front(PROFILE, 16)
+    for row in rows[[3, 10, -1]]:
+        slack_s = tuple_s(PROFILE, 1)[row] / 0.99 + 1e-6  # it keeps a hundredth
+        made = ran("priced", np.array([1.0]), slack_s)
+        fitting = rows[tuple_s(PROFILE, 1)[rows] <= 0.99 * slack_s]
+        assert made.request["widths"][0] == fitting[-1] and totals(made).in_time == 1
+
+
+def test_looking_ahead_saves_time_for_those_behind():
+    # alone it would take the widest; two that wait for it behind would then be late
+    service_s = tuple_s(PROFILE, 1)
+    objective_s = 1.1 * service_s[255]
+    alone = ran("priced", np.array([1.0]), objective_s)
+    crowd = ran("priced", np.array([1.0, 1.0, 1.0]), objective_s, knobs=KEPT._replace(batch_max=1))
+    assert totals(crowd).in_time == 3
+    assert crowd.request["widths"][0] < alone.request["widths"][0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_looking_ahead_beats_the_other_rules_in_a_mixed_fleet(seed):
     rng = np.random.default_rng(seed)
-    knobs = KEPT._replace(batch_max=int(rng.choice([1, 4, 16])))
-    speeds = tuple(rng.uniform(0.3, 1.0, rng.integers(1, 4)))
-    arrival_s = arrivals.bursty(120, float(rng.uniform(20, 300)), rng, burst_s=0.2)
-    objective_s = float(rng.uniform(0.02, 0.4))
-    for name in routers.BY_NAME:
-        made = ran(name, arrival_s, objective_s, knobs=knobs, speeds=speeds)
-        assert totals(made).good <= routers.bound(made, PROFILE, windows=8) + 1e-9
+    for shape, rate_hz in ((arrivals.poisson, 90.0), (arrivals.bursty, 60.0)):
+        arrival_s = shape(1500, rate_hz, rng)
+        found = {
+            name: totals(ran(name, arrival_s, 0.25, speeds=(1.0, 1.0, 0.45))).good
+            for name in ("priced", "max_batch", "slack_fit", "rate", "slimmest")
+        }
+        assert max(found, key=found.get) == "priced"
 
 
-def test_the_bound_is_reached_where_nothing_is_scarce():
-    made = ran("max_accuracy", apart(5))
-    assert routers.bound(made, PROFILE) == pytest.approx(totals(made).good)
+def test_what_is_late_anyway_is_answered_together_where_nothing_is_given_up():
+    made = ran("priced", np.ones(16), 1e-3, drop_late=False)
+    assert totals(made).answered == 16 and totals(made).in_time == 0
+    assert made.request["done_s"] == pytest.approx(np.full(16, 1 + tuple_s(PROFILE, 16)[0]))
 
 
-def test_the_bound_falls_with_the_load_and_is_0_where_no_tuple_fits():
-    found = []
-    for rate_hz in (20.0, 200.0, 2000.0):
-        arrival_s = arrivals.poisson(300, rate_hz, np.random.default_rng(0))
-        found.append(routers.bound(ran("slimmest", arrival_s, 0.1), PROFILE))
-    assert found[0] > found[1] > found[2] > 0
-    assert routers.bound(ran("slimmest", apart(3), 1e-4), PROFILE) == 0
+def test_a_head_too_late_for_the_idle_server_waits_for_a_faster_one():
+    one_s = tuple_s(PROFILE, 1)[0]
+    objective_s = np.array([1.0, 2.1 * one_s])
+    made = fleets(PROFILE, 1, 2, speeds=(1.0, 0.2), knobs=KEPT._replace(batch_max=1))
+    rules = routers.rule(PROFILE, "fixed", fixed=0, batch_max=1)
+    begin(made, np.array([1.0, 1.0]), objective_s)
+    routers.run(made, rules._replace(router=np.array([routers.PRICED])))
+    # the slow one would take five times as long; the fast one is free just in time
+    assert made.request["server"].tolist() == [0, 0] and totals(made).in_time == 2
 
 
-def test_finer_windows_tighten_the_bound():
-    arrival_s = arrivals.bursty(300, 150.0, np.random.default_rng(1))
-    made = ran("slimmest", arrival_s, 0.1)
-    assert routers.bound(made, PROFILE, windows=16) < routers.bound(made, PROFILE, windows=1)
+def test_a_head_that_would_cost_many_behind_it_is_given_up():
+    profile = modelled(
+        hand_over_s=0.0, launch_s=0.02
+    )  # one alone takes over half as long as sixteen
+    one_s, sixteen_s = tuple_s(profile, 1)[0], tuple_s(profile, 16)[0]
+    assert one_s > 0.5 * sixteen_s
+    made = fleets(profile, 1, 17, knobs=KEPT)
+    # those behind have just the slack for one batch, and none once the head has run
+    begin(made, np.ones(17), np.append(one_s + 2e-3, np.full(16, sixteen_s + 2e-3)))
+    routers.run(made, routers.rule(profile, "priced"))
+    assert totals(made).in_time == 16 and made.request["outcome"][0] == LATE
 
 
 def test_a_mistake_is_named():

@@ -1,44 +1,16 @@
 """A profile says what a batch costs, whence it knows, and survives a file."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from trimtab.errors import ServeError
 from trimtab.serving import arrivals, serve_profile
-from trimtab.serving.segments import Segments
-from trimtab.serving.serve_profile import front, measured, modelled, time_of, tuple_s
+from trimtab.serving.serve_profile import front, modelled, time_of, tuple_s
 from trimtab.serving.slim_form import TUPLES, Form, row_of, segment_macs
-from trimtab.serving.slim_weights import Weights, shapes
 
 PROFILE = modelled()
-
-
-class Ticking:
-    """Segments and a clock in one: a run takes (1 + segment + width + count) ms."""
-
-    def __init__(self):
-        self.now_s, self.runs = 0.0, 0
-
-    def clock(self):
-        return self.now_s
-
-    def run(self, segment, before, width, x):
-        self.runs += 1
-        slow = 50.0 if self.runs % 97 == 0 else 1.0  # a hiccup of the machine now and then
-        self.now_s += slow * 1e-3 * (1 + segment + width + len(x))
-        return x
-
-    def load(self, segment, before, width):
-        self.now_s += 0.5
-
-    def unload(self, segment, before, width):
-        return False
-
-    def bytes_of(self, segment, before, width):
-        return 1000 * (width + 1)
-
-    def takes(self, segment, before):
-        return (before + 1, 2, 2) if segment else (3, 4, 4)
 
 
 def test_time_is_the_tables_at_a_bucket_and_linear_between():
@@ -74,45 +46,32 @@ def test_the_time_of_a_tuple_is_the_sum_of_its_segments():
     assert tuple_s(PROFILE, 4)[row_of((2, 0, 3, 1))] == pytest.approx(whole)
 
 
-def test_measuring_takes_the_median_and_says_so():
-    ticking = Ticking()
-    made = measured(ticking, (1, 2, 4), 5, ticking.clock, accuracy=np.full(256, 0.5))
-    assert made.measured and "median of 5" in made.source
-    assert time_of(made, 3, 0, 2, 2) == pytest.approx(1e-3 * (1 + 3 + 2 + 2))
-    assert made.load_s[1, 2, 3] == pytest.approx(0.5)
-    assert made.memory_b[1, 2, 3] == 4000
-    assert made.input_mb[2, 3] == pytest.approx(4 * 4 * 2 * 2 / 1e6)
-    assert (made.time_s[0, 0] == made.time_s[0, 3]).all()
-
-
-def test_exported_segments_can_be_measured():
-    form = Form(channels=(16, 16, 32, 32), group=4, classes=5, blocks=(1, 1, 1, 1), side=8)
-    rng = np.random.default_rng(0)
-    arrays = {name: rng.random(shape, np.float32) for name, shape in shapes(form).items()}
-    segments = Segments(Weights(form, arrays, {}))
-    made = measured(segments, (1, 2), 1, accuracy=np.full(256, 0.5))
-    assert (made.time_s > 0).all() and (made.load_s > 0).all()
-    assert made.memory_b[2, 1, 3] == segments.bytes_of(2, 1, 3)
-    assert made.input_mb == pytest.approx(modelled(form).input_mb)
-
-
 def test_a_saved_profile_is_read_back(tmp_path):
     serve_profile.save(PROFILE, tmp_path / "profile.npz")
     read = serve_profile.load(tmp_path / "profile.npz")
     assert (read.time_s == PROFILE.time_s).all() and (read.accuracy == PROFILE.accuracy).all()
     assert (read.buckets, read.source, read.busy_w) == (PROFILE.buckets, PROFILE.source, 65.0)
+    assert read.slow_s.size == read.way.size == 0
+
+
+def test_the_ways_and_the_spread_are_read_back(tmp_path):
+    way = np.full(PROFILE.time_s.shape, "onnx-extended")
+    known = replace(PROFILE, slow_s=2 * PROFILE.time_s, way=way)
+    serve_profile.save(known, tmp_path / "profile.npz")
+    read = serve_profile.load(tmp_path / "profile.npz")
+    assert (read.way == way).all() and (read.slow_s == known.slow_s).all()
 
 
 @pytest.mark.parametrize("content", [b"", b"not a profile", b"PK\x03\x04 cut short"])
 def test_a_damaged_file_is_named(tmp_path, content):
     path = tmp_path / "profile.npz"
     path.write_bytes(content)
-    with pytest.raises(ServeError, match=r"profile\.npz.*measure it again"):
+    with pytest.raises(ServeError, match=r"profile\.npz: not a profile.*measure one"):
         serve_profile.load(path)
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(ServeError, match="no such profile"):
+    with pytest.raises(ServeError, match="no such file; measure one"):
         serve_profile.load(tmp_path / "none.npz")
 
 
@@ -123,7 +82,7 @@ def test_a_missing_file_is_named(tmp_path):
         (lambda: modelled(buckets=(2, 4)), r"buckets=\(2, 4\)"),
         (lambda: modelled(idle_w=70.0), "idle_w=70"),
         (lambda: time_of(PROFILE, 0, 0, 0, 0), "count=0"),
-        (lambda: measured(Ticking(), repeats=0, clock=lambda: 0.0, accuracy=[]), "repeats=0"),
+        (lambda: replace(PROFILE, slow_s=np.ones(3)), r"slow_s has shape \(3,\)"),
         (lambda: arrivals.poisson(0, 1.0, np.random.default_rng(0)), "count=0"),
         (lambda: arrivals.bursty(5, 1.0, np.random.default_rng(0), peak=9.0), "peak=9"),
         (lambda: arrivals.shaped([3.0, 1.0], 1.0), "sort them"),

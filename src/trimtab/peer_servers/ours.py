@@ -1,0 +1,23 @@
+"""Trimtab as its command line starts it: one server behind the front, width 0.25 throughout."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+
+from trimtab.peer_servers.work import HOST, asked
+
+OPTIONS = {"noop": ["--noop"], "net": []}
+WIDTHS = "0.25,0.25,0.25,0.25"  # of the peers, for equal work
+
+
+def words(model: str, port: int) -> list[str]:
+    """The command's words: the one place that knows them."""
+    always = ["--host", HOST, "--http-port", str(port), "--grpc-port", "-1", "--servers", "1"]
+    return ["serve", *always, "--router", "fixed", "--fixed", WIDTHS, *OPTIONS[model]]
+
+
+if __name__ == "__main__":
+    given = asked()
+    sys.argv = ["trimtab", *words(given.model, given.port)]
+    runpy.run_module("trimtab", run_name="__main__", alter_sys=True)

@@ -1,0 +1,398 @@
+"""A live fleet: servers that run segments, behind one router, as what a protocol front asks.
+
+Everything happens on one event loop. No request starts a task, a thread or a timer: arrivals of
+one turn of the loop are routed by one compiled call, and what a server sends back is booked by
+another. Servers connect to the fleet and may come and go while it serves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from trimtab.core import Array
+from trimtab.errors import ServeError
+from trimtab.serving.care import drained, look_after
+from trimtab.serving.figures import Figures, view_of
+from trimtab.serving.front import Answer, Asked, Metadata, Why, nothing
+from trimtab.serving.greedy import NONE, Knobs
+from trimtab.serving.live_route import ON, STALE, book, forget, lose_ids, lose_server, pump, sweep
+from trimtab.serving.live_router import Router, slimmest_of
+from trimtab.serving.live_state import live_arrays
+from trimtab.serving.member import Member
+from trimtab.serving.request import (
+    Request,
+    Slots,
+    answer_of,
+    labels_of,
+    metadata_of,
+    problem_with,
+    refusal,
+)
+from trimtab.serving.roster import Roster
+from trimtab.serving.seats import width_table
+from trimtab.serving.serve_profile import ServeProfile
+from trimtab.serving.slim_form import WIDTHS
+from trimtab.serving.slim_weights import Weights
+from trimtab.serving.view import DRAINING, GONE, SUSPECT, WARMING, FleetView
+from trimtab.serving.wire import (
+    ANSWER,
+    BYE,
+    FAILED,
+    HELLO,
+    LEAVE,
+    READY,
+    check_answer,
+    heard,
+    read_answer,
+    work_frame,
+)
+
+TICK_S = 0.1
+HELD_S = 0.005  # a rule that holds back is asked again after this
+SILENT_S = 2.0  # no word from a server for so long: no work for it
+WAIT_S = 10.0  # how long requests wait where no server is left
+LIVE_KNOBS = Knobs(scan=True, idle_unload_s=600.0)
+DEFAULT_RANK = 2  # priority 1 goes ahead of requests that name none, 3 and above behind
+
+
+class LiveFleet:
+    """Answers requests by the servers that have joined. Make it and use it on one event loop.
+
+    objective_s: what a request without a deadline should take; it is answered also when late.
+    margin: share of a request's time that the router may not plan with, to begin with; more or
+    less is learned. queue_max: rows open at once; None = what the servers can answer within the
+    objective. digest: of the network that servers must have, or "" = any.
+    """
+
+    def __init__(
+        self,
+        weights: Weights,
+        profile: ServeProfile,
+        router: Router,
+        *,
+        name: str = "slim",
+        objective_s: float = 0.1,
+        margin: float = 0.15,
+        queue_max: int | None = None,
+        rows_max: int = 64,
+        slots: int = 8192,
+        wait_s: float = WAIT_S,
+        silent_s: float = SILENT_S,
+        token: str = "",
+        digest: str = "",
+        knobs: Knobs = LIVE_KNOBS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not objective_s > 0 or not 0 <= margin < 1 or not 0 < rows_max <= slots:
+            raise ServeError(
+                f"objective_s={objective_s}, margin={margin}, rows_max={rows_max}: give seconds "
+                "above 0, a share below 1, and 1 or more rows"
+            )
+        self.model: Metadata = metadata_of(weights, name)
+        self.labels = labels_of(weights)
+        self.objective_s, self.rows_max, self.wait_s = objective_s, rows_max, wait_s
+        self.silent_s, self.clock = silent_s, clock
+        self.queue_max = queue_max
+        self.log = logging.getLogger("trimtab.serve")
+        self.f, self.x = live_arrays(profile, slots, knobs)
+        self.x.tally["margin"] = margin
+        self.slots = Slots(self.x)
+        self.marks = np.zeros(slots, np.int64)
+        self.widths = width_table()
+        self.row_b = [[round(mb * 1e6) for mb in row] for row in profile.input_mb]
+        self.row_b.append([4 * weights.form.classes] * len(WIDTHS))  # of a row, by segment, width
+        self.roster = Roster(self.f, self.x, profile, knobs, objective_s, margin, token, digest)
+        self.figures = Figures()
+        self.refusals = 0  # of this turn
+        self.open = self.open_rows = 0
+        self.epoch_s = clock()
+        self.due = False  # a turn is planned
+        self.leaving = False  # not ready any more; still answers
+        self.closed = False
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.alarm: asyncio.TimerHandle | None = None
+        self.alarm_s = math.inf
+        self.again: asyncio.TimerHandle | None = None
+        self.beat: asyncio.TimerHandle | None = None
+        self.checks: list[Callable[[float], None]] = []  # called every tick
+        self.empty = asyncio.Event()
+        self.use(router)
+
+    @property
+    def ready(self) -> bool:
+        """Whether a request sent now would be served."""
+        return bool(self.roster.seated) and not self.leaving
+
+    @property
+    def limit(self) -> int:
+        """Rows that may be open at once."""
+        return self.queue_max or self.roster.capacity.rows
+
+    def now(self) -> float:
+        """Seconds since the fleet began."""
+        return self.clock() - self.epoch_s
+
+    def start(self) -> None:
+        """Begin to look after servers and deadlines, on the running loop."""
+        self.loop = asyncio.get_running_loop()
+        self.tick()
+
+    def use(self, router: Router) -> None:
+        """Route by another rule from the next decision on."""
+        self.router = router
+        self.x.tally["slimmest"] = slimmest_of(router)
+        self.roster.capacity.count(self.f, router)
+        if router.problem:
+            self.log.warning("router: %s; running %s", router.problem, router.name)
+
+    def submit(self, asked: Asked, done: Callable[[Answer], None]) -> Callable[[], None]:
+        """Take one request; see `front.Fleet`."""
+        self.figures.count["arrived"] += 1
+        if self.closed:
+            return self.refuse(done, Why.UNAVAILABLE, "the fleet is closed; ask another", 1.0)
+        image = asked.inputs["image"]
+        problem = problem_with(image, self.rows_max)
+        if problem:
+            return self.refuse(done, Why.INVALID, problem)
+        rows = len(image)
+        if (self.open_rows and self.open_rows + rows > self.limit) or rows > len(self.slots.free):
+            self.refusals += 1
+            after_s = max(self.open_rows / max(self.roster.capacity.hz, 1e-9), 1e-3)
+            reason = f"{self.open_rows} images wait, which is all that can be answered in time"
+            return self.refuse(done, Why.BUSY, f"{reason}; come back later", min(after_s, 60.0))
+        now_s = self.now()
+        request = Request(self, asked, done)
+        request.arrived_s = min(asked.arrived_s - self.epoch_s, now_s) if asked.arrived_s else now_s
+        hard_s = asked.deadline_s - self.epoch_s
+        if hard_s <= now_s:
+            return self.refuse(done, Why.LATE, "the deadline had passed when the request came")
+        request.due_s = hard_s if hard_s < math.inf else request.arrived_s + self.objective_s
+        self.slots.give(request, hard_s, asked.priority or DEFAULT_RANK)
+        self.open += 1
+        self.open_rows += rows
+        if hard_s < self.alarm_s:
+            self.arm(hard_s)
+        if not self.due:
+            self.wake()
+        return request.cancel
+
+    def refuse(
+        self, done: Callable[[Answer], None], why: Why, reason: str, retry_after_s: float = 0.0
+    ) -> Callable[[], None]:
+        """Answer a request that was not taken in."""
+        self.figures.ended(why)
+        done(refusal(why, reason, retry_after_s))
+        return nothing
+
+    def cancel(self, request: Request) -> None:
+        """Drop a request whose client has left."""
+        if not request.closed:
+            self.figures.count["cancelled"] += 1
+            self.drop(request)
+
+    def fail(self, request: Request, why: Why, reason: str, retry_after_s: float = 0.0) -> None:
+        """End a request without an answer."""
+        if not request.closed:
+            self.figures.ended(why)
+            self.drop(request)
+            request.done(refusal(why, reason, retry_after_s))
+
+    def drop(self, request: Request) -> None:
+        """Close a request and take its rows out of everything."""
+        if self.slots.arrivals:
+            self.turn()  # its rows may not be on the books yet
+        if not request.closed:
+            self.close_request(request)
+            for slot in request.slots:
+                if self.slots.owner[slot] is request and forget(self.f, self.x, slot):
+                    self.slots.free_again(slot)
+
+    def close_request(self, request: Request) -> None:
+        request.closed = True
+        self.open -= 1
+        self.open_rows -= len(request.rows)
+        if self.open == 0:
+            self.empty.set()
+
+    def finish(self, request: Request, now_s: float) -> None:
+        """Answer a request whose rows have all come back."""
+        self.close_request(request)
+        self.figures.answered(now_s - request.arrived_s, now_s <= request.due_s)
+        request.done(answer_of(request, self.labels))
+
+    def wake(self) -> None:
+        """Plan a turn, where none is."""
+        if not self.due and self.loop is not None:
+            self.due = True
+            self.loop.call_soon(self.turn)
+
+    def turn(self) -> None:
+        """Route what has come, by one compiled call, and send it."""
+        self.due = False
+        arrivals, refusals = self.slots.arrivals, self.refusals
+        self.slots.arrivals = self.refusals = 0
+        pump(self.f, self.x, self.router.rule, arrivals, refusals, self.now())
+        tally = self.x.tally[0]
+        if tally["batches"]:
+            self.send_all(int(tally["batches"]))
+        if tally["freed"] or tally["late"]:
+            self.clear("the deadline cannot be met any more")
+        if tally["held"] and self.again is None and self.loop is not None:
+            self.again = self.loop.call_later(HELD_S, self.ask_again)
+
+    def ask_again(self) -> None:
+        self.again = None
+        self.wake()
+
+    def send_all(self, count: int) -> None:
+        """Send the batches that the last call wrote: one frame each."""
+        x, slots = self.x, len(self.slots.rows)
+        for first, size, v, sent, segment, before, width, plan in x.out_batch[:count].tolist():
+            mine = x.out_slot[first : first + size]
+            ids = x.slot["generation"][mine] * slots + mine
+            asked = self.widths[plan if plan != NONE else NONE - width, segment]
+            rows = [self.slots.rows[slot] for slot in mine.tolist()]
+            self.roster.seated[v].write(work_frame(sent, segment, before, asked, ids, rows))
+
+    def clear(self, reason: str) -> None:
+        """Free what left its line, and end what is late, as the last call wrote."""
+        tally = self.x.tally[0]
+        freed = self.x.out_freed[: tally["freed"]].tolist()
+        late = self.x.out_late[: tally["late"]].tolist()
+        tally["freed"] = tally["late"] = 0
+        for slot in freed:
+            self.slots.free_again(slot)
+        for slot in late:
+            if (request := self.slots.owner[slot]) is not None:
+                self.fail(request, Why.LATE, reason)
+
+    def arm(self, when_s: float) -> None:
+        """Look at deadlines then."""
+        if self.alarm is not None:
+            self.alarm.cancel()
+            self.alarm = None
+        self.alarm_s = when_s
+        if when_s < math.inf and self.loop is not None:
+            wait_s = min(max(when_s - self.now(), 0.0), 3600.0)
+            self.alarm = self.loop.call_later(wait_s, self.ring)
+
+    def ring(self) -> None:
+        """End what is past its deadline."""
+        if self.slots.arrivals:
+            self.turn()
+        sweep(self.f, self.x, self.now())
+        next_s = float(self.x.tally[0]["next_s"])
+        self.clear("the deadline passed before an answer came")
+        self.arm(next_s)
+
+    def connected(self, member: Member) -> None:
+        """Note a connection; it is a server once it has said hello."""
+        self.roster.connected(member, self.now())
+
+    def heard(self, member: Member, kind: int, meta: memoryview, tensor: memoryview) -> None:
+        """Take what a server sent."""
+        member.heard_s = self.now()
+        if kind == HELLO:
+            self.roster.greet(member, heard(meta), self.router)
+        elif not member.reader.trusted:
+            raise ServeError("a server must say hello first; use `trimtab serve join`")
+        elif kind == LEAVE:
+            self.roster.let_go(member, self.router, self.now())
+        else:
+            self.booked(member, kind, meta, tensor)
+
+    def booked(self, member: Member, kind: int, meta: memoryview, tensor: memoryview) -> None:
+        """Book a report, and the rows that came with it."""
+        found, now_s = read_answer(meta), self.now()
+        member.report = report = found.report
+        rows = len(found.ids) if kind == ANSWER else 0
+        counts = (report.received, report.busy, report.waiting)
+        ids, widths = found.ids[:rows], found.widths[:rows]
+        if rows:
+            check_answer(found, len(tensor), self.row_b, len(self.marks))
+        waits = book(self.f, self.x, member.row, counts, report.util, found.runs, ids, widths,
+             found.segment, self.marks, now_s)  # fmt: skip
+        if rows:
+            self.hand_out(member, ids, found.segment, tensor, now_s)
+        elif kind == FAILED:
+            lose_ids(self.f, self.x, found.ids)
+            self.fail_lost(bytes(tensor).decode("utf-8", "replace"))
+        elif kind == BYE:
+            member.state = DRAINING
+        warmed = kind == READY and member.state == WARMING
+        if (warmed or member.state == SUSPECT) and not self.closed:
+            self.roster.admit(member, self.router, now_s)
+        if waits or kind != ANSWER:
+            self.wake()
+
+    def hand_out(
+        self, member: Member, ids: Array, segment: int, tensor: memoryview, now_s: float
+    ) -> None:
+        """Give rows that came back to their requests, or keep them for their next segment."""
+        size = len(tensor) // len(ids)
+        logits = np.frombuffer(tensor, np.float32).reshape(len(ids), -1)
+        for at, mark in enumerate(self.marks[: len(ids)].tolist()):
+            slot = int(ids[at]) % len(self.slots.rows)
+            if mark == ON:
+                self.slots.rows[slot] = tensor[at * size : (at + 1) * size]
+            elif mark != STALE:
+                request, place = self.slots.owner[slot], self.slots.place[slot]
+                self.slots.free_again(slot)
+                if request is not None and request.take(
+                    place, logits[at : at + 1], mark, member.name
+                ):
+                    self.finish(request, now_s)
+
+    def lost(self, member: Member, reason: str) -> None:
+        """Send again elsewhere what a server had when its connection ended."""
+        self.roster.members.pop(member.uid, None)
+        expected = member.state == DRAINING or self.closed
+        if member.name and not expected:
+            self.log.warning("server %s is gone: %s", member.name, reason)
+        self.roster.stand_down(member, GONE, self.router, self.now())
+        self.take_back(member)
+
+    def take_back(self, member: Member) -> None:
+        lose_server(self.f, self.x, member.uid)
+        self.fail_lost("two servers were lost while they ran it")
+        self.wake()
+
+    def fail_lost(self, reason: str) -> None:
+        """End the requests that were lost twice, as the last call wrote."""
+        tally = self.x.tally[0]
+        failed = self.x.out_failed[: tally["failed"]].tolist()
+        tally["failed"] = 0
+        for slot in failed:
+            if (request := self.slots.owner[slot]) is not None:
+                self.fail(request, Why.FAILED, f"the request failed: {reason}")
+
+    def tick(self) -> None:
+        """Look after all that changes without an event."""
+        assert self.loop is not None
+        # planned first: one fault must not end the looking
+        self.beat = self.loop.call_later(TICK_S, self.tick)
+        look_after(self, self.now())
+
+    async def drain(self, limit_s: float = 30.0) -> bool:
+        """Answer what is open, then let every server go; True where nothing was left."""
+        return await drained(self, limit_s)
+
+    def close(self) -> None:
+        """End every connection and timer at once."""
+        self.leaving = self.closed = True
+        for timer in (self.alarm, self.again, self.beat):
+            if timer is not None:
+                timer.cancel()
+        for member in list(self.roster.members.values()):
+            if member.transport is not None:
+                member.transport.abort()
+
+    def view(self) -> FleetView:
+        """One picture of everything."""
+        return view_of(self)

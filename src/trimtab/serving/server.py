@@ -1,0 +1,325 @@
+"""A server process of a live fleet: it connects to the front, warms up, works, and leaves.
+
+    python -m trimtab.serving.server unix:PATH
+    python -m trimtab.serving.server HOST:PORT --token T
+
+The front may be gone at any time: the end of the connection ends the process, and on Linux so does
+the end of the process that started it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import hashlib
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trimtab.core import Array
+from trimtab.errors import ServeError
+from trimtab.serving.greedy import Knobs
+from trimtab.serving.power import meter
+from trimtab.serving.segments import Segments
+from trimtab.serving.serve_profile import modelled
+from trimtab.serving.slim_form import SEGMENTS, Form, channels_at, layers
+from trimtab.serving.slim_weights import Weights, load
+from trimtab.serving.wire import (
+    BEAT,
+    BYE,
+    HELLO,
+    LEAVE,
+    READY,
+    REFUSED,
+    WELCOME,
+    WORK,
+    Frame,
+    FrameReader,
+    answer_frame,
+    connected,
+    heard,
+    read_work,
+    said,
+)
+from trimtab.serving.workshop import Outcome, Runner, Workshop
+
+BEAT_S = 0.2
+LEAVE_S = 30.0  # the longest that a leaving server works on
+WEIGHTS = Path(__file__).with_name("slim.npz")
+NOOP = "noop"
+
+
+class Zeros:
+    """A network that costs nothing: zeros of the right shapes, at once."""
+
+    def __init__(self, form: Form) -> None:
+        sides = {layer.segment: layer.side for layer in layers(form)}
+        self.form, self.sides = form, sides
+        self.made: dict[tuple[int, int, int], Array] = {}
+
+    def run(self, segment: int, before: int, width: int, x: Array) -> Array:
+        key = segment, width, len(x)
+        if key not in self.made:
+            last = segment == SEGMENTS - 1
+            shape = (self.form.classes,) if last else self.takes(segment + 1, width)
+            self.made[key] = np.zeros((len(x), *shape), np.float32)
+        return self.made[key]
+
+    def load(self, segment: int, before: int, width: int) -> None:
+        pass
+
+    def unload(self, segment: int, before: int, width: int) -> bool:
+        return True
+
+    def takes(self, segment: int, before: int) -> tuple[int, int, int]:
+        side = self.sides[max(segment - 1, 0)]
+        return channels_at(self.form, segment - 1, before), side, side
+
+
+def digest_of(weights: Weights) -> str:
+    """What tells two networks apart."""
+    found = hashlib.blake2b(repr(weights.form).encode(), digest_size=16)
+    for name in sorted(weights.arrays):
+        found.update(np.ascontiguousarray(weights.arrays[name]).data)
+    return found.hexdigest()
+
+
+class Server:
+    """One server's side of a connection."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        runner: Runner,
+        form: Form,
+        *,
+        digest: str,
+        name: str,
+        kind: str = "local",
+        token: str = "",
+        workers: int = 1,
+        share: float = 1.0,
+    ) -> None:
+        if workers < 1 or not 0 < share <= 1:
+            raise ServeError(
+                f"workers={workers}, share={share}: give 1 or more, and 0 < share <= 1"
+            )
+        self.sock, self.runner, self.form = sock, runner, form
+        self.hello: dict[str, Any] = {
+            "digest": digest,
+            "name": name,
+            "kind": kind,
+            "token": token,
+            "workers": workers,
+            "share": share,
+            "pid": os.getpid(),
+        }
+        self.reader = FrameReader(trusted=True)
+        self.sending = threading.Lock()
+        self.leaving = threading.Event()
+        self.gone = threading.Event()
+        self.shop: Workshop | None = None
+        self.problem = ""  # why it cannot serve
+
+    def serve(self) -> None:
+        """Greet, warm up and work until the front ends it or `leave` is called."""
+        self.write(said(HELLO, **self.hello))
+        threads = []
+        try:
+            while not self.gone.is_set():
+                count = self.sock.recv_into(self.reader.room())
+                if count == 0:
+                    break
+                for frame in self.reader.fill(count):
+                    threads += self.take(frame)
+        except ConnectionError:
+            pass
+        finally:
+            self.gone.set()
+            if self.shop is not None:
+                self.shop.close(0.0)
+            for thread in threads:
+                thread.join(5.0)
+            self.sock.close()
+        if self.problem:
+            raise ServeError(self.problem)
+
+    def take(self, frame: Frame) -> list[threading.Thread]:
+        """Do what the front says; returns the threads begun for it."""
+        kind, meta, tensor = frame
+        if kind == WORK and self.shop is not None:
+            work = read_work(meta)
+            shape = len(work.ids), *self.runner.takes(work.segment, work.before)
+            self.shop.put(work, np.frombuffer(tensor, np.float32).reshape(shape))
+        elif kind == WELCOME:
+            return self.begin(heard(meta))
+        elif kind == LEAVE:
+            return started(self.finish, "leave")
+        elif kind == REFUSED:
+            raise ServeError(f"the fleet refused this server: {heard(meta).get('reason')}")
+        return []
+
+    def begin(self, told: dict[str, Any]) -> list[threading.Thread]:
+        """Open shop as the front says, and warm up beside the reading."""
+        warm = [(int(s), int(b), int(w)) for s, b, w in told["warm"]]
+        profile = modelled(self.form, idle_w=told["idle_w"], busy_w=told["busy_w"])
+        self.shop = Workshop(
+            self.runner,
+            profile,
+            self.post,
+            workers=self.hello["workers"],
+            share=self.hello["share"],
+            warm=warm,
+            knobs=Knobs(**told["knobs"]),
+            meter=meter(idle_w=profile.idle_w, busy_w=profile.busy_w),
+        )
+        shop = self.shop
+
+        def ready() -> None:
+            shop.warm_up(warm, self.gone.is_set)
+            for _, reason in shop.broken.values():
+                print(f"warm-up: {reason}", file=sys.stderr)
+            if warm and len(shop.broken) == len(set(warm)):
+                self.problem = f"no segment loads; the last one: {reason}"
+                self.end()
+                return
+            shop.start()
+            gc.freeze()
+            self.write(answer_frame(READY, *shop.report()))
+
+        return started(ready, "warm-up") + started(self.beat, "beat")
+
+    def post(self, outcome: Outcome) -> None:
+        """Send rows back."""
+        tensor = outcome.tensor
+        packed = tensor.encode() if isinstance(tensor, str) else memoryview(tensor).cast("B")
+        self.write(answer_frame(*outcome[:-1], packed))
+
+    def beat(self) -> None:
+        """Say every now and then how things are."""
+        while not self.gone.wait(BEAT_S):
+            if self.shop is not None:
+                self.write(answer_frame(BEAT, *self.shop.report()))
+
+    def write(self, frame: bytes) -> None:
+        try:
+            with self.sending:
+                self.sock.sendall(frame)
+        except OSError:
+            self.gone.set()  # the reader finds the end by itself
+
+    def leave(self) -> None:
+        """Ask the front for no more work, finish what is here, and go."""
+        if not self.leaving.is_set():
+            self.leaving.set()
+            self.write(said(LEAVE))
+
+    def finish(self) -> None:
+        """Finish what is here and say goodbye."""
+        if self.shop is not None:
+            self.shop.close(LEAVE_S)
+            self.write(answer_frame(BYE, *self.shop.report()))
+        self.end()
+
+    def end(self) -> None:
+        """End the connection; the reader finds out."""
+        self.gone.set()
+        with suppress(OSError):
+            self.sock.shutdown(socket.SHUT_RDWR)
+
+
+def started(target: Callable[[], None], name: str) -> list[threading.Thread]:
+    thread = threading.Thread(target=target, name=name, daemon=True)
+    thread.start()
+    return [thread]
+
+
+def run_server(
+    address: str,
+    *,
+    weights: str = "",
+    noop: bool = False,
+    threads: int = 1,
+    cpu_list: str = "",
+    on_start: Callable[[Server], None] = lambda server: None,
+    **about: Any,
+) -> None:
+    """Connect to a fleet and serve until it ends. `about`: name, kind, token, workers, share."""
+    if cpu_list:
+        os.sched_setaffinity(0, parsed_cpus(cpu_list))
+    runner: Runner
+    if noop:
+        form, digest = Form(), NOOP
+        runner = Zeros(form)
+    else:
+        held = load(weights or WEIGHTS)
+        form, digest, runner = held.form, digest_of(held), Segments(held, threads)
+    sock = connected(address)
+    server = Server(sock, runner, form, digest=digest, **about)
+    on_start(server)
+    server.serve()
+
+
+def parsed_cpus(text: str) -> set[int]:
+    """CPUs of a list such as 0-3,8."""
+    try:
+        found: set[int] = set()
+        for part in text.split(","):
+            low, _, high = part.partition("-")
+            found |= set(range(int(low), int(high or low) + 1))
+        return found
+    except ValueError:
+        raise ServeError(f"cpu_list={text!r}: give numbers and ranges, such as 0-3,8") from None
+
+
+def die_with_parent(parent: int) -> None:
+    """End this process when the one that started it ends, on Linux; elsewhere the socket tells."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+        if parent and os.getppid() != parent:
+            sys.exit(0)  # it ended before we asked
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line of a server process."""
+    parser = argparse.ArgumentParser(prog="trimtab.serving.server", description=__doc__)
+    parser.add_argument("address")
+    for name in ("name", "kind", "token", "weights", "cpu-list"):
+        parser.add_argument(f"--{name}", default="")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--share", type=float, default=1.0)
+    parser.add_argument("--noop", action="store_true")
+    parser.add_argument("--parent", type=int, default=0)
+    given = vars(parser.parse_args(arguments))
+    parent, address = given.pop("parent"), given.pop("address")
+    given["name"] = given["name"] or f"{socket.gethostname()}-{os.getpid()}"
+    given["kind"] = given["kind"] or "joined"
+    given["token"] = given["token"] or os.environ.get("TRIMTAB_TOKEN", "")
+    if parent:
+        die_with_parent(parent)
+
+    def on_start(server: Server) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            # a handler may not wait for a lock that the thread under it holds
+            signal.signal(number, lambda *_: started(server.leave, "leave"))
+
+    try:
+        run_server(address, on_start=on_start, **given)
+    except ServeError as mistake:
+        print(f"error: {mistake}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
