@@ -4,6 +4,7 @@ import re
 import shlex
 import subprocess
 import sys
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -37,8 +38,8 @@ def commands() -> list[str]:
 
 @pytest.mark.parametrize("line", commands())
 def test_the_options_of_a_command_in_the_readme_exist(line):
-    words = [word for word in shlex.split(line)[1:] if not word.startswith("-") or word == "-"]
-    name = words[:2] if words[0] == "trace" else words[:1]
+    words = list(takewhile(lambda word: not word.startswith("-"), shlex.split(line)[1:]))
+    name = words[:2] if words[0] in ("trace", "serve") else words[:1]
     done = subprocess.run(
         [sys.executable, "-m", "trimtab", *name, "--help"],
         capture_output=True,

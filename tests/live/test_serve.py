@@ -4,6 +4,7 @@ import math
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -103,6 +104,14 @@ def test_poisoned_requests_get_a_sentence_and_harm_nobody(serving, body, status,
     assert found == status
     assert told in answer["error"]
     assert post(serving, body_of(IMAGES[:1]))[0] == 200
+
+
+def test_the_example_of_the_guide_runs(serving):
+    script = Path(__file__).parents[2] / "examples" / "ask_fleet.py"
+    command = [sys.executable, script, serving.address("http")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "'server': 'local-" in done.stdout
 
 
 def test_metrics_count_what_happened(serving):

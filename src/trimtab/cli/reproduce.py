@@ -38,6 +38,8 @@ finished stays in `kept`, and the same command goes on from there
 
 `trimtab reproduce slim --quick` — the network, routers against random ones and under an objective
 
+`trimtab reproduce slim --live` — a real fleet on this machine beside its simulation
+
 `trimtab reproduce slim --only objective --only AzureLLMInferenceTrace_conv.csv.xz` — with its
 arrivals too
 """
@@ -54,6 +56,10 @@ def reproduce(
     ablation: Annotated[
         bool,
         typer.Option("--ablation", help="Train the paper's network part by part, for adlro alone."),
+    ] = False,
+    live: Annotated[
+        bool,
+        typer.Option("--live", help="A real fleet beside the simulated one, for slim alone."),
     ] = False,
     seeds: Annotated[
         int | None, typer.Option(help="How many; 10 (slim 5), with --quick less.")
@@ -85,9 +91,11 @@ def reproduce(
 
     if paper not in BY_NAME:
         raise UnknownName(f"paper {paper!r} is unknown; known: {', '.join(BY_NAME)}")
-    aside = [name for name, wanted in (("drift", drift), ("ablation", ablation)) if wanted]
-    if aside and paper != "adlro":
-        raise TrimtabError(f"--{aside[0]} {paper}: there is one for adlro alone; name it")
+    asides = {"drift": (drift, "adlro"), "ablation": (ablation, "adlro"), "live": (live, "slim")}
+    aside = [name for name, (wanted, _) in asides.items() if wanted]
+    for name in aside:
+        if paper != asides[name][1]:
+            raise TrimtabError(f"--{name} {paper}: there is one for {asides[name][1]} alone")
     if len(aside) > 1:
         raise TrimtabError("--drift and --ablation are two measurements; give one at a time")
     module = import_module("_".join([BY_NAME[paper], *aside]))
@@ -98,7 +106,8 @@ def reproduce(
     for line in setup.left_out():
         say(line)
     trials = module.planned(setup)
-    found = run_trials(trials, workers, keep)
+    # some measure a machine that others would disturb
+    found = run_trials(trials, getattr(module, "WORKERS", workers), keep)
     measured = {**module.outcome(setup, found), "command": command_line()}
     if json_file:
         write_json(json_file, measured)

@@ -25,8 +25,9 @@ COUNT_OF = {
     Why.FAILED: "failed",
     Why.INVALID: "invalid",
     Why.UNAVAILABLE: "unavailable",
+    Why.CANCELLED: "cancelled",
 }
-COUNTS = ("arrived", "in_time", "cancelled", *COUNT_OF.values())
+COUNTS = ("arrived", "in_time", *COUNT_OF.values())
 
 
 class Figures:
@@ -72,6 +73,7 @@ def view_of(fleet: LiveFleet) -> FleetView:
         ready=fleet.ready,
         draining=fleet.leaving,
         uptime_s=now_s,
+        margin=float(tally["margin"]),
         objective_s=fleet.objective_s,
         queued=int(f.fleet[0]["pending"]) + fleet.slots.arrivals,
         queued_by_segment=tuple(int(rows) for rows in by_segment),

@@ -40,6 +40,7 @@ FLEET: tuple[tuple[type[Metric], str, str, Callable[[FleetView], float]], ...] =
     (GaugeMetricFamily, "ready", "1 where a request sent now would be served.", lambda v: v.ready),
     (GaugeMetricFamily, "draining", "1 while no new request is taken.", lambda v: v.draining),
     (GaugeMetricFamily, "uptime_seconds", "Since the front started.", lambda v: v.uptime_s),
+    (GaugeMetricFamily, "margin_ratio", "Of a request's time, kept free.", lambda v: v.margin),
     (GaugeMetricFamily, "objective_seconds", "Latency asked for.", lambda v: v.objective_s),
     (GaugeMetricFamily, "queue_limit_rows", "Rows open at once, at most.", lambda v: v.queue_max),
     (GaugeMetricFamily, "in_flight_rows", "Rows at servers.", lambda v: v.in_flight),

@@ -64,6 +64,7 @@ class FleetView:
     ready: bool = False
     draining: bool = False
     uptime_s: float = 0.0
+    margin: float = 0.0  # share of a request's time that the router may not plan with
     objective_s: float = 0.0
     queued: int = 0
     queued_by_segment: tuple[int, ...] = (0,) * SEGMENTS

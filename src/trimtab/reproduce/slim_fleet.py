@@ -1,0 +1,195 @@
+"""One live fleet on this machine, asked at given moments, and its simulation."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from urllib.request import urlopen
+
+import numpy as np
+
+from trimtab.core import Array
+from trimtab.errors import ServeError
+from trimtab.reproduce.slim_runs import OBJECTIVE_S, router, stream
+from trimtab.serving import routers
+from trimtab.serving.fleet_state import ANSWERED, begin, fleets
+from trimtab.serving.greedy import Knobs
+from trimtab.serving.learned_router import profile_for
+from trimtab.serving.load_gen import (
+    Driven,
+    drive,
+    drive_closed,
+    http_request,
+    parameters_of,
+    python_env,
+)
+from trimtab.serving.serve_profile import ServeProfile, tuple_s
+from trimtab.serving.slim_form import COLOURS, WIDTHS, row_of
+
+SHARES = (0.4, 0.4, 0.18)  # of a core: 1 : 1 : .45, and room for the front and the client
+START_S, END_S = 180.0, 40.0
+ALONE_S, WARM_S = 2.0, 3.0
+
+
+class Fleet(NamedTuple):
+    """A running `trimtab serve`."""
+
+    port: int
+
+    def told(self) -> tuple[dict[str, float], float]:
+        """How fast each server is against the profile, as the front has measured, and the share of
+        a request's time that it keeps free.
+        """
+        with urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+        speed = r'^trimtab_serve_server_speed_ratio\{.*server="([^"]+)".*\} (\S+)$'
+        found = re.findall(speed, text, re.MULTILINE)
+        margin = re.findall(r"^trimtab_serve_margin_ratio (\S+)$", text, re.MULTILINE)
+        return {server: float(value) for server, value in sorted(found)}, float(margin[0])
+
+
+@contextmanager
+def served(*options: str) -> Iterator[Fleet]:
+    """A fleet on free ports; ended by its own pid."""
+    command = [sys.executable, "-m", "trimtab", "serve", "--http-port", "0", "--grpc-port", "-1"]
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            [*command, "--grace-s", "0.1", *options],
+            stdout=log, stderr=subprocess.STDOUT, env=python_env(OMP_NUM_THREADS="1"),
+        )  # fmt: skip
+        try:
+            yield Fleet(_port(process, log.fileno()))
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _port(process: subprocess.Popen[bytes], log: int) -> int:
+    end_s = time.monotonic() + START_S
+    while True:
+        text = os.pread(log, 1 << 20, 0).decode(errors="replace")
+        if "\nready" in text:
+            found = re.search(r"^http +http://[^:]+:(\d+)", text, re.MULTILINE)
+            if found:
+                return int(found[1])
+        if process.poll() is not None or time.monotonic() > end_s:
+            last = text.strip().splitlines()[-1:] or ["it said nothing"]
+            raise ServeError(f"trimtab serve did not become ready: {last[0]}")
+        time.sleep(0.05)
+
+
+def live_and_simulated(
+    policy: str,
+    shape: str,
+    load: float,
+    seed: int,
+    seconds: float,
+    requests: int | None = None,
+) -> dict[str, Any]:
+    """Percentiles and shares of one stream of requests, live and simulated."""
+    profile, image = profile_for(), [image_request()]
+    name, _, width = policy.partition(" ")
+    words = ["--router", name, *(["--fixed", width] if width else [])]
+    shares = ",".join(map(str, SHARES))
+    rate_hz = load * capacity_hz(profile)
+    warming_s = stream("poisson", max(int(WARM_S * rate_hz), 1), rate_hz, 0)
+    arrival_s = stream(shape, requests or max(int(seconds * rate_hz), 50), rate_hz, seed)
+    with served("--shares", shares, *words) as fleet:
+        drive(fleet.port, image, warming_s)
+        speeds, margin = fleet.told()
+        alone = drive_closed(fleet.port, image, ALONE_S, keep_every=1)
+        driven = drive(fleet.port, image, arrival_s, keep_every=1)
+    beside_s = overhead_s(alone, profile, speeds)
+    aim_s = OBJECTIVE_S * (1 - margin)
+    played = simulated(profile, policy, arrival_s, list(speeds.values()), beside_s, aim_s, seed)
+    learned = {"speeds": speeds, "overhead_s": beside_s, "margin": margin}
+    return {"live": live_figures(driven, profile), "simulated": played, **learned}
+
+
+def capacity_hz(profile: ServeProfile) -> float:
+    """What the fleet answers a second at full width."""
+    batch = Knobs().batch_max
+    return float(sum(SHARES) * batch / tuple_s(profile, batch)[-1])
+
+
+def image_request() -> bytes:
+    """A picture of noise, as a binary tensor."""
+    pixels = np.random.default_rng(0).random((1, COLOURS, 32, 32), np.float32).tobytes()
+    tensor = {"name": "image", "shape": [1, COLOURS, 32, 32], "datatype": "FP32"}
+    asked = {
+        "inputs": [{**tensor, "parameters": {"binary_data_size": len(pixels)}}],
+        "outputs": [{"name": "class"}],
+    }
+    head = json.dumps(asked).encode()
+    headers = {"Inference-Header-Content-Length": str(len(head))}
+    return http_request("/v2/models/slim/infer", head + pixels, headers)
+
+
+def overhead_s(alone: Driven, profile: ServeProfile, speeds: dict[str, float]) -> float:
+    """What a request costs beside its batch: of single ones, the median."""
+    least_s = tuple_s(profile, 1)
+    found = [
+        alone.latency_s[row] - least_s[widths_row(told["widths"])] / speeds[told["server"]]
+        for row, told in parameters_of(alone).items()
+    ]
+    return max(float(np.median(found)), 0.0) if found else 0.0
+
+
+def widths_row(text: str) -> int:
+    return row_of([WIDTHS.index(float(part)) for part in text.split(",")])
+
+
+def live_figures(driven: Driven, profile: ServeProfile) -> dict[str, float]:
+    """Latencies as the client saw them; what was refused is never in time."""
+    told = parameters_of(driven)
+    right = np.array([profile.accuracy[widths_row(one["widths"])] for one in told.values()])
+    in_time = driven.latency_s[list(told)] <= OBJECTIVE_S
+    return figures(driven.latency_s[driven.good], in_time, right, len(driven.status))
+
+
+def figures(latency_s: Array, in_time: Array, right: Array, count: int) -> dict[str, float]:
+    cuts = np.quantile(latency_s, (0.5, 0.95, 0.99)) if len(latency_s) else np.zeros(3)
+    return {
+        "p50_ms": 1e3 * float(cuts[0]),
+        "p95_ms": 1e3 * float(cuts[1]),
+        "p99_ms": 1e3 * float(cuts[2]),
+        "in_time": 100 * float(in_time.sum()) / count,
+        "good": 100 * float(right[in_time].sum()) / count,
+        "refused": 100 * (1 - len(latency_s) / count),
+    }
+
+
+def simulated(
+    profile: ServeProfile,
+    policy: str,
+    arrival_s: Array,
+    speeds: list[float],
+    beside_s: float,
+    aim_s: float,
+    seed: int,
+) -> dict[str, float]:
+    """The same stream in a simulated fleet that aims as early as the live one does."""
+    count = len(arrival_s)
+    f = fleets(
+        profile, 1, count,
+        speeds=speeds, knobs=Knobs(idle_unload_s=np.inf), hop_s=beside_s, drop_late=False,
+    )  # fmt: skip
+    begin(f, arrival_s, aim_s, seed)
+    routers.run(f, router(policy, profile))
+    rows = f.request[f.request["outcome"] == ANSWERED]
+    latency_s = rows["done_s"] - rows["arrival_s"]
+    right = profile.accuracy[rows["widths"]]
+    return figures(latency_s, latency_s <= OBJECTIVE_S, right, count)
