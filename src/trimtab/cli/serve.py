@@ -26,7 +26,9 @@ EPILOG = """
 
 `trimtab serve --fleet-port 9000 --host 0.0.0.0` — take servers of other machines
 
-`trimtab serve join HOST:9000 --token T` — be such a server
+`trimtab serve join HOST:9000 --token T --device cuda` — be such a server, on a GPU
+
+`trimtab serve --otlp http://localhost:4318` — trace one request in a hundred
 
 `curl localhost:8000/v2/health/ready`, `kill -TERM PID` drains, `kill -HUP PID` reloads the router
 """
@@ -34,6 +36,8 @@ EPILOG = """
 Weights = Annotated[str, typer.Option(help="A weight file; default: the network that is shipped.")]
 Workers = Annotated[int, typer.Option(help="Batches that a server runs at once.")]
 Threads = Annotated[int, typer.Option(help="Threads of one batch.")]
+Device = Annotated[str, typer.Option(help="What servers compute on: cpu, cuda or cuda:1.")]
+Profile = Annotated[str, typer.Option(help="A profile of `trimtab serve profile`.")]
 Noop = Annotated[bool, typer.Option("--noop", help="A network that answers zeros: for benchmarks.")]
 
 
@@ -41,12 +45,13 @@ Noop = Annotated[bool, typer.Option("--noop", help="A network that answers zeros
 def serve(
     context: typer.Context,
     weights: Weights = "",
-    profile: Annotated[str, typer.Option(help="A profile of `trimtab serve profile`.")] = "",
+    profile: Profile = "",
     servers: Annotated[int, typer.Option(help="Server processes; 0 = only those that join.")] = 1,
     shares: Annotated[str, typer.Option(help="Speed of each server, such as 1,1,.45.")] = "",
     workers: Workers = 1,
     threads: Threads = 1,
-    router: Annotated[str, typer.Option(help="A router by name, or its .npz file.")] = "learned",
+    device: Device = "cpu",
+    router: Annotated[str, typer.Option(help="A router by name, or its .npz file.")] = "priced",
     fixed: Annotated[str, typer.Option(help="Widths of rules that do not choose.")] = "",
     objective_ms: Annotated[float, typer.Option(help="What a request should take.")] = 100.0,
     queue_max: Annotated[int, typer.Option(help="Images open at once; 0 = by capacity.")] = 0,
@@ -60,6 +65,8 @@ def serve(
     drain_s: Annotated[float, typer.Option(help="Longest that a drain may take.")] = 30.0,
     grace_s: Annotated[float, typer.Option(help="From not ready to no new requests.")] = 1.0,
     metrics: Annotated[bool, typer.Option(help="Answer /metrics.")] = True,
+    otlp: Annotated[str, typer.Option(help="Send traces there, such as http://host:4318.")] = "",
+    trace_share: Annotated[float, typer.Option(help="Share of requests traced, 0..1.")] = 0.01,
 ) -> None:
     """Serve the slimmable network: requests are routed to servers at the widths that fit."""
     if context.invoked_subcommand:
@@ -75,6 +82,7 @@ def serve(
         shares=shares_of(shares, servers),
         workers=workers,
         threads=threads,
+        device=device,
         objective_s=objective_ms / 1e3,
         queue_max=queue_max,
         host=host,
@@ -87,6 +95,8 @@ def serve(
         drain_s=drain_s,
         grace_s=grace_s,
         metrics=metrics,
+        otlp=otlp,
+        trace_share=trace_share,
     )
     code = operate(settings, say)
     sys.exit(code)
@@ -103,6 +113,8 @@ def join(
     weights: Weights = "",
     workers: Workers = 1,
     threads: Threads = 1,
+    device: Device = "cpu",
+    profile: Profile = "",
     share: Annotated[float, typer.Option(help="Emulate a slower machine.")] = 1.0,
     cpu_list: Annotated[str, typer.Option(help="CPUs to stay on, such as 0-3,8.")] = "",
     noop: Noop = False,
@@ -111,8 +123,9 @@ def join(
     from trimtab.serving.server import main
 
     told = [address, "--workers", str(workers), "--threads", str(threads), "--share", str(share)]
-    for name, value in (("--token", token), ("--weights", weights), ("--cpu-list", cpu_list)):
-        told += [name, value] if value else []
+    given = {"token": token, "weights": weights, "profile": profile, "cpu-list": cpu_list}
+    for name, value in (given | {"device": device}).items():
+        told += [f"--{name}", value] if value else []
     sys.exit(main(told + (["--noop"] if noop else [])))
 
 

@@ -50,7 +50,7 @@ def _claim(claim: str, rows: Sequence[Row], wrong: Sequence[Row]) -> Claim:
 def _told(one: Row) -> str:
     where = [str(one[key]) for key in ("arm", "load") if key in one]
     ends = "" if one["low"] is None else f" [{one['low']:.3f}, {one['high']:.3f}]"
-    return " ".join([*where, f"{one['policy']}: {one['ours']:.3f}{ends}"])
+    return " ".join([*where, f"{one['policy']}, {one['metric']}: {one['ours']:.3f}{ends}"])
 
 
 def _held(tables: Sequence[Table]) -> Claim:

@@ -5,14 +5,43 @@ and the end.
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING
 
 from trimtab.serving.front import Why
-from trimtab.serving.live_route import lose_stuck
+from trimtab.serving.live_route import lose_stuck, sweep
 from trimtab.serving.view import SUSPECT
 
 if TYPE_CHECKING:
     from trimtab.serving.live_fleet import LiveFleet
+
+
+class Alarm:
+    """Ends requests at their deadlines: one timer for all, set to the nearest."""
+
+    def __init__(self, fleet: LiveFleet) -> None:
+        self.fleet, self.at_s = fleet, math.inf
+        self.timer: asyncio.TimerHandle | None = None
+
+    def set(self, at_s: float) -> None:
+        """Look at deadlines then."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        self.at_s, loop = at_s, self.fleet.loop
+        if at_s < math.inf and loop is not None:
+            wait_s = min(max(at_s - self.fleet.now(), 0.0), 3600.0)
+            self.timer = loop.call_later(wait_s, self.ring)
+
+    def ring(self) -> None:
+        """End what is past its deadline."""
+        fleet = self.fleet
+        if fleet.slots.arrivals:
+            fleet.turn()
+        sweep(fleet.f, fleet.x, fleet.now())
+        next_s = float(fleet.x.tally[0]["next_s"])
+        fleet.clear("the deadline passed before an answer came")
+        self.set(next_s)
 
 
 def look_after(fleet: LiveFleet, now_s: float) -> None:
@@ -33,7 +62,7 @@ def look_after(fleet: LiveFleet, now_s: float) -> None:
     if fleet.open and not roster.seated and now_s - roster.alone_s > fleet.wait_s:
         give_up(fleet, "no server is left; come back later")
     fleet.figures.note(now_s)
-    fleet.ring()
+    fleet.alarm.ring()
     fleet.wake()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +17,7 @@ from trimtab.serving.view import LATENCY_EDGES_S, FleetView, Recent, ServerView,
 if TYPE_CHECKING:
     from trimtab.serving.live_fleet import LiveFleet
 
-FIRST_EDGE_S, STEP = float(LATENCY_EDGES_S[0]), math.log(1.2)
+EDGES_S = LATENCY_EDGES_S.tolist()
 COUNT_OF = {
     Why.DONE: "answered",
     Why.BUSY: "refused",
@@ -48,8 +48,7 @@ class Figures:
         self.count["answered"] += 1
         self.count["in_time"] += in_time
         self.latency_s_sum += latency_s
-        at = math.ceil(math.log(max(latency_s, 1e-9) / FIRST_EDGE_S) / STEP)
-        self.bins[min(max(at, 0), len(self.bins) - 1)] += 1
+        self.bins[bisect_left(EDGES_S, latency_s)] += 1
 
     def totals(self) -> Array:
         """The running totals that `recent` is about."""

@@ -19,6 +19,8 @@ from trimtab.errors import ServeError
 Array = np.ndarray[Any, Any]
 Scalar = bool | int | float | str
 
+PARENT, STATE = "traceparent", "tracestate"  # of W3C Trace Context
+
 # numpy has no bfloat16, so BF16 is float32 in memory; BYTES is an object array of `bytes`
 DTYPES: dict[str, np.dtype[Any]] = {
     "BOOL": np.dtype("?"),
@@ -48,6 +50,7 @@ class Why(Enum):
     LATE = "late"  # its deadline passed, or cannot be met
     UNAVAILABLE = "unavailable"  # starting, draining, or no server is left
     FAILED = "failed"
+    CANCELLED = "cancelled"  # its client left; nobody is told
 
 
 class Spec(NamedTuple):
@@ -97,6 +100,7 @@ class Asked:
     deadline_s: float = math.inf
     priority: int = 0  # as the client sent it: 0 = default, 1 = most urgent, larger = less urgent
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    trace: Mapping[str, str] = field(default_factory=dict)  # W3C headers of the caller's trace
 
 
 @dataclass(slots=True)
@@ -131,6 +135,12 @@ class Fleet(Protocol):
         """
         ...
 
+    def turn_away(self, trace: Mapping[str, str]) -> Answer | None:
+        """The refusal that any request gets now, counted as one: it need not be read. None = read
+        it and submit it. The same object as before where nothing has changed.
+        """
+        ...
+
 
 class ZeroFleet:
     """A fleet that answers zeros at once: what remains is the front's own cost."""
@@ -149,6 +159,18 @@ class ZeroFleet:
             outputs[name] = np.full(shape, blank, DTYPES[spec.datatype])
         done(Answer(outputs))
         return nothing
+
+    def turn_away(self, trace: Mapping[str, str]) -> Answer | None:
+        return None
+
+
+def trace_of(get: Callable[[str], str | None]) -> dict[str, str]:
+    """The caller's trace context out of a header or metadata."""
+    parent = get(PARENT)
+    if parent is None:
+        return {}
+    state = get(STATE)
+    return {PARENT: parent} if state is None else {PARENT: parent, STATE: state}
 
 
 def nothing() -> None:

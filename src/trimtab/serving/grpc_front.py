@@ -12,7 +12,7 @@ import grpc
 
 from trimtab.errors import ServeError
 
-from .front import Answer, Array, Asked, Fleet, Metadata, Scalar, Why, nothing, stranger
+from .front import Answer, Array, Asked, Fleet, Metadata, Scalar, Why, nothing, stranger, trace_of
 from .messages import MESSAGES, SERVICE
 from .oip import (
     EXTENSIONS,
@@ -59,9 +59,11 @@ class GrpcFront:
         version: str = "",
         body_limit_bytes: int = 64 * MIB,
         call_limit: int = 1024,
+        traced: bool = False,  # read the caller's trace context, which costs some microseconds
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.fleet, self.model, self.version, self.clock = fleet, fleet.model, version, clock
+        self.traced = traced
         self.draining = False
         self.closed = False
         self.in_flight = 0
@@ -108,7 +110,7 @@ class GrpcFront:
         await self.server.stop(1.0 if answered else 0.0)
         return answered
 
-    async def ask(self, message: Any, left_s: float | None) -> tuple[Any, Answer]:
+    async def ask(self, message: Any, context: Any) -> tuple[Any, Answer]:
         """Serve one request: its response, or None and the reason; leaving the call cancels it."""
         if self.closed:
             reason = "the server is draining; ask another"
@@ -116,10 +118,15 @@ class GrpcFront:
         reason = stranger(self.model, message.model_name, message.model_version)
         if reason:
             return None, Answer(why=Why.UNKNOWN, reason=reason)
-        now_s = self.clock()
+        trace = trace_in(context) if self.traced else {}
+        refused = self.fleet.turn_away(trace)
+        if refused is not None:
+            return None, refused
+        now_s, left_s = self.clock(), context.time_remaining()
         deadline_s = math.inf if left_s is None else now_s + left_s
         try:
             asked = read_message(self.model, message, now_s, deadline_s)
+            asked.trace = trace
         except ServeError as error:
             return None, Answer(why=Why.INVALID, reason=str(error))
         try:
@@ -156,7 +163,7 @@ class GrpcFront:
 
     async def infer(self, message: Any, context: Any) -> Any:
         """ModelInfer."""
-        response, answer = await self.ask(message, context.time_remaining())
+        response, answer = await self.ask(message, context)
         if response is None:
             trailer = retry_trailer(answer.retry_after_s)
             await context.abort(CODE_OF[answer.why], answer.reason, trailer)
@@ -166,7 +173,7 @@ class GrpcFront:
         """ModelStreamInfer: one answer a request, in order; a refusal does not end the stream."""
         reply = MESSAGES["ModelStreamInferResponse"]
         async for message in messages:
-            response, answer = await self.ask(message, context.time_remaining())
+            response, answer = await self.ask(message, context)
             if response is None:
                 # the id tells the client which request it was
                 response = MESSAGES["ModelInferResponse"](id=message.id)
@@ -234,6 +241,12 @@ def handlers_of(front: GrpcFront) -> Any:
         MESSAGES["ModelStreamInferResponse"].SerializeToString,
     )
     return grpc.method_handlers_generic_handler(SERVICE, methods)
+
+
+def trace_in(context: Any) -> dict[str, str]:
+    """The caller's trace context; a stream's is that of all its requests."""
+    sent = {name: value for name, value in context.invocation_metadata() or ()}
+    return trace_of(sent.get)
 
 
 def retry_trailer(retry_after_s: float) -> tuple[tuple[str, str], ...]:

@@ -28,6 +28,8 @@ WANTED = frozenset(
         b"content-encoding",
         b"inference-header-content-length",
         b"expect",
+        b"traceparent",
+        b"tracestate",
     }
 )
 SLOWEST_BYTES_S = 1024  # a body that comes slower on average is given up
@@ -91,6 +93,22 @@ class Slot:
         front = self.connection.front
         front.answers[status] += 1
         self.wire = answer_bytes(status, body, kind, more, self.close, front.date, self.head_only)
+        self.connection.flush()
+
+    def turned_away(self, refused: Answer) -> None:
+        """Answer a request that was not read; the bytes are made once for many."""
+        front = self.connection.front
+        if self.close:
+            self.error(STATUS_OF[refused.why], refused.reason, refused.retry_after_s)
+            return
+        if refused is not front.refused or front.date != front.refused_date:
+            front.refused, front.refused_date = refused, front.date
+            front.refused_status = STATUS_OF[refused.why]
+            front.refused_wire = error_bytes(
+                front.refused_status, refused.reason, refused.retry_after_s, date=front.date
+            )
+        front.answers[front.refused_status] += 1
+        self.wire = front.refused_wire
         self.connection.flush()
 
     def error(
@@ -251,12 +269,11 @@ class Connection(asyncio.Protocol):
         self.phase = Phase.IDLE
         self.requests += 1
         chunks = self.chunks
-        body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         self.release()
         method = self.parser.get_method()
         slot = Slot(self, not self.parser.should_keep_alive(), method == b"HEAD")
         self.slots.append(slot)
-        self.front.route(slot, method, self.url, self.headers, body)
+        self.front.route(slot, method, self.url, self.headers, chunks)
 
     def release(self) -> None:
         """Give back what the body being read has taken of the front's memory."""

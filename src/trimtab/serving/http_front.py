@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 
 from trimtab.errors import ServeError
 
-from .front import Fleet, stranger
+from .front import Answer, Fleet, stranger, trace_of
 from .http_connection import Connection, Slot
 from .http_wire import TEXT, TooLarge, opened
 from .oip import model_body, read_request, server_body
@@ -19,7 +19,8 @@ from .oip import model_body, read_request, server_body
 MIB = 1 << 20
 READ = frozenset({b"GET", b"HEAD"})
 POST = frozenset({b"POST"})
-Route = Callable[[Slot, dict[bytes, bytes], bytes], None]
+UNTRACED: dict[str, str] = {}
+Route = Callable[[Slot, dict[bytes, bytes], list[bytes]], None]
 
 
 class HttpFront:
@@ -57,6 +58,9 @@ class HttpFront:
         self.draining = False
         self.closed = False
         self.date = b""
+        # the last answer to a request that was turned away, for all who are told the same
+        self.refused: Answer | None = None
+        self.refused_status, self.refused_date, self.refused_wire = 0, b"", b""
         self.port = 0
         self.server: asyncio.Server | None = None
         self.tick: asyncio.TimerHandle | None = None
@@ -111,7 +115,12 @@ class HttpFront:
         asyncio.get_running_loop().call_exception_handler(context)
 
     def route(
-        self, slot: Slot, method: bytes, url: bytes, headers: dict[bytes, bytes], body: bytes
+        self,
+        slot: Slot,
+        method: bytes,
+        url: bytes,
+        headers: dict[bytes, bytes],
+        chunks: list[bytes],
     ) -> None:
         """Answer one request, now or when the fleet does."""
         found = self.routes.get(url) or self.routes.get(url.partition(b"?")[0])
@@ -124,7 +133,7 @@ class HttpFront:
             text = f"{method.decode('latin-1')} is not answered here; see the header Allow"
             slot.error(405, text, more=allow)
             return
-        answer(slot, headers, body)
+        answer(slot, headers, chunks)
 
     def lost(self, url: bytes) -> str:
         """Why nothing answers at `url`."""
@@ -137,12 +146,20 @@ class HttpFront:
                 return reason
         return f"nothing answers at {path[:200]!r}; start from /v2 or /v2/models/{self.model.name}"
 
-    def infer(self, slot: Slot, headers: dict[bytes, bytes], body: bytes, version: str) -> None:
+    def infer(
+        self, slot: Slot, headers: dict[bytes, bytes], chunks: list[bytes], version: str
+    ) -> None:
         """Hand one inference request to the fleet."""
         if self.closed:
             slot.close = True
             slot.error(503, "the server is draining; ask another", retry_after_s=1.0)
             return
+        trace = trace_in(headers) if b"traceparent" in headers else UNTRACED
+        refused = self.fleet.turn_away(trace)
+        if refused is not None:
+            slot.turned_away(refused)
+            return
+        body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         try:
             if b"content-encoding" in headers:
                 body = opened(body, headers[b"content-encoding"], self.body_limit_bytes)
@@ -156,7 +173,7 @@ class HttpFront:
         except ServeError as error:
             slot.error(413 if isinstance(error, TooLarge) else 400, str(error))
             return
-        asked.version = version
+        asked.version, asked.trace = version, trace
         slot.asked = asked
         self.in_flight += 1
         try:
@@ -199,6 +216,11 @@ class HttpFront:
                 connection.transport.close()
 
 
+def trace_in(headers: dict[bytes, bytes]) -> dict[str, str]:
+    """The caller's trace context."""
+    return trace_of(lambda name: headers.get(name.encode(), b"").decode("latin-1") or None)
+
+
 def json_size(value: bytes | None) -> int | None:
     """The Inference-Header-Content-Length as a number."""
     if value is None:
@@ -216,20 +238,20 @@ def routes_of(front: HttpFront) -> dict[bytes, tuple[frozenset[bytes], Route]]:
     def fixed(body: bytes) -> Route:
         return lambda slot, headers, _: slot.put(200, [body])
 
-    def live(slot: Slot, headers: dict[bytes, bytes], body: bytes) -> None:
+    def live(slot: Slot, headers: dict[bytes, bytes], chunks: list[bytes]) -> None:
         slot.put(200, [b""])
 
-    def ready(slot: Slot, headers: dict[bytes, bytes], body: bytes) -> None:
+    def ready(slot: Slot, headers: dict[bytes, bytes], chunks: list[bytes]) -> None:
         if front.ready:
             slot.put(200, [b""])
         else:
             slot.error(400, "not ready")  # by the protocol a 4xx status means not ready
 
-    def metrics(slot: Slot, headers: dict[bytes, bytes], body: bytes) -> None:
+    def metrics(slot: Slot, headers: dict[bytes, bytes], chunks: list[bytes]) -> None:
         slot.put(200, [front.metrics().encode()], TEXT)
 
     def infer(version: str) -> Route:
-        return lambda slot, headers, body: front.infer(slot, headers, body, version)
+        return lambda slot, headers, chunks: front.infer(slot, headers, chunks, version)
 
     for path in ("/v2", "/v2/"):
         paths[path] = (READ, fixed(server_body(front.version)))

@@ -11,17 +11,19 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from trimtab.core import Array
 from trimtab.errors import ServeError
-from trimtab.serving.care import drained, look_after
+from trimtab.serving.care import Alarm, drained, look_after
+from trimtab.serving.ends import Ends
 from trimtab.serving.figures import Figures, view_of
 from trimtab.serving.front import Answer, Asked, Metadata, Why, nothing
 from trimtab.serving.greedy import NONE, Knobs
-from trimtab.serving.live_route import ON, STALE, book, forget, lose_ids, lose_server, pump, sweep
+from trimtab.serving.live_route import ON, STALE, book, forget, lose_ids, lose_server, pump
 from trimtab.serving.live_router import Router, slimmest_of
 from trimtab.serving.live_state import live_arrays
 from trimtab.serving.member import Member
@@ -29,9 +31,9 @@ from trimtab.serving.request import (
     Request,
     Slots,
     answer_of,
+    count_problem,
     labels_of,
     metadata_of,
-    problem_with,
     refusal,
 )
 from trimtab.serving.roster import Roster
@@ -53,6 +55,9 @@ from trimtab.serving.wire import (
     work_frame,
 )
 
+if TYPE_CHECKING:
+    from trimtab.serving.tracing import Tracer
+
 TICK_S = 0.1
 HELD_S = 0.005  # a rule that holds back is asked again after this
 SILENT_S = 2.0  # no word from a server for so long: no work for it
@@ -67,7 +72,8 @@ class LiveFleet:
     objective_s: what a request without a deadline should take; it is answered also when late.
     margin: share of a request's time that the router may not plan with, to begin with; more or
     less is learned. queue_max: rows open at once; None = what the servers can answer within the
-    objective. digest: of the network that servers must have, or "" = any.
+    objective. digest: of the network that servers must have, or "" = any. tracer: told of every
+    request when it has ended.
     """
 
     def __init__(
@@ -87,6 +93,7 @@ class LiveFleet:
         token: str = "",
         digest: str = "",
         knobs: Knobs = LIVE_KNOBS,
+        tracer: Tracer | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not objective_s > 0 or not 0 <= margin < 1 or not 0 < rows_max <= slots:
@@ -104,20 +111,20 @@ class LiveFleet:
         self.x.tally["margin"] = margin
         self.slots = Slots(self.x)
         self.marks = np.zeros(slots, np.int64)
+        self.generation = self.x.slot["generation"]
         self.widths = width_table()
         self.row_b = [[round(mb * 1e6) for mb in row] for row in profile.input_mb]
         self.row_b.append([4 * weights.form.classes] * len(WIDTHS))  # of a row, by segment, width
         self.roster = Roster(self.f, self.x, profile, knobs, objective_s, margin, token, digest)
         self.figures = Figures()
-        self.refusals = 0  # of this turn
         self.open = self.open_rows = 0
         self.epoch_s = clock()
+        self.ends = Ends(self.figures, self.x, self.slots, tracer, clock, self.epoch_s)
         self.due = False  # a turn is planned
         self.leaving = False  # not ready any more; still answers
         self.closed = False
         self.loop: asyncio.AbstractEventLoop | None = None
-        self.alarm: asyncio.TimerHandle | None = None
-        self.alarm_s = math.inf
+        self.alarm = Alarm(self)
         self.again: asyncio.TimerHandle | None = None
         self.beat: asyncio.TimerHandle | None = None
         self.checks: list[Callable[[float], None]] = []  # called every tick
@@ -155,51 +162,63 @@ class LiveFleet:
         """Take one request; see `front.Fleet`."""
         self.figures.count["arrived"] += 1
         if self.closed:
-            return self.refuse(done, Why.UNAVAILABLE, "the fleet is closed; ask another", 1.0)
+            gone = refusal(Why.UNAVAILABLE, "the fleet is closed; ask another", 1.0)
+            return self.refuse(asked, done, gone)
         image = asked.inputs["image"]
-        problem = problem_with(image, self.rows_max)
-        if problem:
-            return self.refuse(done, Why.INVALID, problem)
         rows = len(image)
+        if not 0 < rows <= self.rows_max:
+            return self.refuse(
+                asked, done, refusal(Why.INVALID, count_problem(rows, self.rows_max))
+            )
+        # before the pixels are looked at: a refusal must cost least when there are most of them
         if (self.open_rows and self.open_rows + rows > self.limit) or rows > len(self.slots.free):
-            self.refusals += 1
-            after_s = max(self.open_rows / max(self.roster.capacity.hz, 1e-9), 1e-3)
-            reason = f"{self.open_rows} images wait, which is all that can be answered in time"
-            return self.refuse(done, Why.BUSY, f"{reason}; come back later", min(after_s, 60.0))
+            return self.refuse(asked, done, self.busy())
+        if not np.isfinite(image).all():
+            wrong = refusal(Why.INVALID, "image holds NaN or infinity; send pixels of 0..1")
+            return self.refuse(asked, done, wrong)
         now_s = self.now()
         request = Request(self, asked, done)
         request.arrived_s = min(asked.arrived_s - self.epoch_s, now_s) if asked.arrived_s else now_s
         hard_s = asked.deadline_s - self.epoch_s
         if hard_s <= now_s:
-            return self.refuse(done, Why.LATE, "the deadline had passed when the request came")
+            late = refusal(Why.LATE, "the deadline had passed when the request came")
+            return self.refuse(asked, done, late)
         request.due_s = hard_s if hard_s < math.inf else request.arrived_s + self.objective_s
         self.slots.give(request, hard_s, asked.priority or DEFAULT_RANK)
         self.open += 1
         self.open_rows += rows
-        if hard_s < self.alarm_s:
-            self.arm(hard_s)
+        if hard_s < self.alarm.at_s:
+            self.alarm.set(hard_s)
         if not self.due:
             self.wake()
         return request.cancel
 
+    def turn_away(self, trace: Mapping[str, str]) -> Answer | None:
+        """Refuse a request unread, where there is no room for any; see `front.Fleet`."""
+        if not self.open_rows or self.open_rows < self.limit or self.closed:
+            return None
+        return self.ends.unread(trace, self.busy())
+
+    def busy(self) -> Answer:
+        return self.ends.busy(self.open_rows, self.roster.capacity.hz)
+
     def refuse(
-        self, done: Callable[[Answer], None], why: Why, reason: str, retry_after_s: float = 0.0
+        self, asked: Asked, done: Callable[[Answer], None], answer: Answer
     ) -> Callable[[], None]:
-        """Answer a request that was not taken in."""
-        self.figures.ended(why)
-        done(refusal(why, reason, retry_after_s))
+        """Answer a request that is not taken in."""
+        done(self.ends.refused(asked, answer))
         return nothing
 
     def cancel(self, request: Request) -> None:
         """Drop a request whose client has left."""
         if not request.closed:
-            self.figures.count["cancelled"] += 1
+            self.ends.given_up(request, Why.CANCELLED, "the client left")
             self.drop(request)
 
     def fail(self, request: Request, why: Why, reason: str, retry_after_s: float = 0.0) -> None:
         """End a request without an answer."""
         if not request.closed:
-            self.figures.ended(why)
+            self.ends.given_up(request, why, reason)
             self.drop(request)
             request.done(refusal(why, reason, retry_after_s))
 
@@ -220,10 +239,10 @@ class LiveFleet:
         if self.open == 0:
             self.empty.set()
 
-    def finish(self, request: Request, now_s: float) -> None:
-        """Answer a request whose rows have all come back."""
+    def finish(self, request: Request, now_s: float, slot: int) -> None:
+        """Answer a request whose rows have all come back, the last of them from `slot`."""
         self.close_request(request)
-        self.figures.answered(now_s - request.arrived_s, now_s <= request.due_s)
+        self.ends.answered(request, now_s, slot)
         request.done(answer_of(request, self.labels))
 
     def wake(self) -> None:
@@ -235,30 +254,32 @@ class LiveFleet:
     def turn(self) -> None:
         """Route what has come, by one compiled call, and send it."""
         self.due = False
-        arrivals, refusals = self.slots.arrivals, self.refusals
-        self.slots.arrivals = self.refusals = 0
-        pump(self.f, self.x, self.router.rule, arrivals, refusals, self.now())
-        tally = self.x.tally[0]
-        if tally["batches"]:
-            self.send_all(int(tally["batches"]))
-        if tally["freed"] or tally["late"]:
+        arrivals, refusals = self.slots.arrivals, self.ends.refusals
+        self.slots.arrivals = self.ends.refusals = 0
+        rule, now_s = self.router.rule, self.now()
+        batches, rows, cleared, held = pump(self.f, self.x, rule, arrivals, refusals, now_s)
+        if batches:
+            self.send_all(batches, rows)
+        if cleared:
             self.clear("the deadline cannot be met any more")
-        if tally["held"] and self.again is None and self.loop is not None:
+        if held and self.again is None and self.loop is not None:
             self.again = self.loop.call_later(HELD_S, self.ask_again)
 
     def ask_again(self) -> None:
         self.again = None
         self.wake()
 
-    def send_all(self, count: int) -> None:
+    def send_all(self, count: int, sent_rows: int) -> None:
         """Send the batches that the last call wrote: one frame each."""
-        x, slots = self.x, len(self.slots.rows)
+        x, rows, seated = self.x, self.slots.rows, self.roster.seated
+        slots = x.out_slot[:sent_rows]
+        ids = self.generation[slots] * len(rows) + slots
+        at = slots.tolist()
         for first, size, v, sent, segment, before, width, plan in x.out_batch[:count].tolist():
-            mine = x.out_slot[first : first + size]
-            ids = x.slot["generation"][mine] * slots + mine
             asked = self.widths[plan if plan != NONE else NONE - width, segment]
-            rows = [self.slots.rows[slot] for slot in mine.tolist()]
-            self.roster.seated[v].write(work_frame(sent, segment, before, asked, ids, rows))
+            end = first + size
+            mine = [rows[slot] for slot in at[first:end]]
+            seated[v].write(work_frame(sent, segment, before, asked, ids[first:end], mine))
 
     def clear(self, reason: str) -> None:
         """Free what left its line, and end what is late, as the last call wrote."""
@@ -271,25 +292,6 @@ class LiveFleet:
         for slot in late:
             if (request := self.slots.owner[slot]) is not None:
                 self.fail(request, Why.LATE, reason)
-
-    def arm(self, when_s: float) -> None:
-        """Look at deadlines then."""
-        if self.alarm is not None:
-            self.alarm.cancel()
-            self.alarm = None
-        self.alarm_s = when_s
-        if when_s < math.inf and self.loop is not None:
-            wait_s = min(max(when_s - self.now(), 0.0), 3600.0)
-            self.alarm = self.loop.call_later(wait_s, self.ring)
-
-    def ring(self) -> None:
-        """End what is past its deadline."""
-        if self.slots.arrivals:
-            self.turn()
-        sweep(self.f, self.x, self.now())
-        next_s = float(self.x.tally[0]["next_s"])
-        self.clear("the deadline passed before an answer came")
-        self.arm(next_s)
 
     def connected(self, member: Member) -> None:
         """Note a connection; it is a server once it has said hello."""
@@ -335,19 +337,18 @@ class LiveFleet:
         self, member: Member, ids: Array, segment: int, tensor: memoryview, now_s: float
     ) -> None:
         """Give rows that came back to their requests, or keep them for their next segment."""
-        size = len(tensor) // len(ids)
-        logits = np.frombuffer(tensor, np.float32).reshape(len(ids), -1)
-        for at, mark in enumerate(self.marks[: len(ids)].tolist()):
-            slot = int(ids[at]) % len(self.slots.rows)
+        slots, count, name = self.slots, len(ids), member.name
+        size, most = len(tensor) // count, len(slots.rows)
+        logits = np.frombuffer(tensor, np.float32).reshape(count, -1)
+        for at, (id, mark) in enumerate(zip(ids.tolist(), self.marks[:count].tolist())):
+            slot = id % most
             if mark == ON:
-                self.slots.rows[slot] = tensor[at * size : (at + 1) * size]
+                slots.rows[slot] = tensor[at * size : (at + 1) * size]
             elif mark != STALE:
-                request, place = self.slots.owner[slot], self.slots.place[slot]
-                self.slots.free_again(slot)
-                if request is not None and request.take(
-                    place, logits[at : at + 1], mark, member.name
-                ):
-                    self.finish(request, now_s)
+                request, place = slots.owner[slot], slots.place[slot]
+                slots.free_again(slot)
+                if request is not None and request.take(place, logits[at : at + 1], mark, name):
+                    self.finish(request, now_s, slot)
 
     def lost(self, member: Member, reason: str) -> None:
         """Send again elsewhere what a server had when its connection ended."""
@@ -386,7 +387,7 @@ class LiveFleet:
     def close(self) -> None:
         """End every connection and timer at once."""
         self.leaving = self.closed = True
-        for timer in (self.alarm, self.again, self.beat):
+        for timer in (self.alarm.timer, self.again, self.beat):
             if timer is not None:
                 timer.cancel()
         for member in list(self.roster.members.values()):

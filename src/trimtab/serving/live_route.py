@@ -159,7 +159,10 @@ def decided(f, x, rules):
 
 @compiled
 def pump(f, x, rules, arrivals, refused, now_s):
-    """Take the arrivals of this turn, count those refused, and route until the rule holds back."""
+    """Take the arrivals of this turn, count those refused, and route until the rule holds back.
+
+    Returns how many batches and rows to send, how many slots to clear, and 1 = the rule holds back.
+    """
     fleet, tally = f.fleet[0], x.tally[0]
     fleet["now_s"] = max(now_s, fleet["now_s"])
     tally["batches"], tally["slots"], tally["late"], tally["freed"] = 0, 0, 0, 0
@@ -188,6 +191,7 @@ def pump(f, x, rules, arrivals, refused, now_s):
             tally["late"] += 1
             continue
         send(f, x, server, width, group, plan)
+    return tally["batches"], tally["slots"], tally["freed"] + tally["late"], tally["held"]
 
 
 @inner

@@ -22,7 +22,13 @@ import numpy as np
 from trimtab.core import Array
 from trimtab.errors import ServeError
 from trimtab.serving.segments import Segments, checked_key
-from trimtab.serving.serve_profile import BUCKETS, batch_s, check_buckets, processor_name
+from trimtab.serving.serve_profile import (
+    BUCKETS,
+    ServeProfile,
+    batch_s,
+    check_buckets,
+    processor_name,
+)
 from trimtab.serving.slim_form import SEGMENTS, WIDTHS
 from trimtab.serving.slim_weights import Weights
 
@@ -237,6 +243,24 @@ def tuned(
         if file is not None:
             write_cache(file, about, found)
     return Runners(found, made)
+
+
+def as_measured(profile: ServeProfile) -> Tuning:
+    """The ways that a profile was measured in; ranks stand for times."""
+    names, counts = np.unique(profile.way, return_counts=True)
+    ways = tuple(str(name) for name in names[np.argsort(-counts)])
+    time_s = [np.where(profile.way == way, 1.0, 2.0) for way in ways]
+    return Tuning(ways, profile.buckets, np.array(time_s), cached=True)
+
+
+def is_of(profile: ServeProfile, device: str) -> bool:
+    """Whether a profile was measured in known ways on this kind of device."""
+    machine = profile.machine
+    if not profile.way.size or not set(profile.way.ravel().tolist()) <= set(WAYS):
+        return False
+    if device == "cpu":
+        return machine.get("device") == "cpu" and machine.get("processor") == processor_name()
+    return bool(machine.get("device") == _torch_segments().Device(device).name)
 
 
 def keys() -> list[Key]:

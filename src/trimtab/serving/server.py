@@ -14,11 +14,12 @@ import ctypes
 import gc
 import hashlib
 import os
+import re
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,9 @@ from trimtab.core import Array
 from trimtab.errors import ServeError
 from trimtab.serving.greedy import Knobs
 from trimtab.serving.power import meter
+from trimtab.serving.runners import Runners, as_measured, cache_folder, engines, is_of, tuned
 from trimtab.serving.segments import Segments
+from trimtab.serving.serve_profile import load as load_profile
 from trimtab.serving.serve_profile import modelled
 from trimtab.serving.slim_form import SEGMENTS, Form, channels_at, layers
 from trimtab.serving.slim_weights import Weights, load
@@ -55,6 +58,7 @@ from trimtab.serving.workshop import Outcome, Runner, Workshop
 BEAT_S = 0.2
 LEAVE_S = 30.0  # the longest that a leaving server works on
 WEIGHTS = Path(__file__).with_name("slim.npz")
+CPU_PROFILE = Path(__file__).with_name("cpu.npz")
 NOOP = "noop"
 
 
@@ -84,6 +88,38 @@ class Zeros:
         side = self.sides[max(segment - 1, 0)]
         return channels_at(self.form, segment - 1, before), side, side
 
+    def resident(self, x: Array) -> Array:
+        return x
+
+    def stack(self, rows: Sequence[Array]) -> Array:
+        return np.concatenate(rows)
+
+    def fetched(self, x: Array) -> Array:
+        return x
+
+
+def runner_of(weights: Weights, device: str = "cpu", threads: int = 1, profile: str = "") -> Runner:
+    """What runs a network's segments here: each in the way that the profile found fastest, where
+    that was measured on this kind of device. Else a GPU's ways are measured once for each network
+    and remembered, and a CPU has the plain one. profile: a file, or "" = the shipped one.
+    """
+    path = profile or CPU_PROFILE
+    found = load_profile(path) if profile or CPU_PROFILE.exists() else None
+    if found is not None and is_of(found, device):
+        tuning = as_measured(found)
+        made = engines(weights, tuning.ways, device, threads, tuning.buckets)
+        return Runners(tuning, made) if len(made) > 1 else next(iter(made.values()))
+    if device == "cpu":
+        return Segments(weights, threads)
+    return tuned(weights, device, threads=threads, cache=cache_folder())
+
+
+def checked_device(device: str) -> str:
+    """The name of a device, if it is one."""
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+        raise ServeError(f"device={device!r} is unknown; give cpu, cuda or cuda:1")
+    return device
+
 
 def digest_of(weights: Weights) -> str:
     """What tells two networks apart."""
@@ -108,12 +144,13 @@ class Server:
         token: str = "",
         workers: int = 1,
         share: float = 1.0,
+        device: str = "cpu",
     ) -> None:
         if workers < 1 or not 0 < share <= 1:
             raise ServeError(
                 f"workers={workers}, share={share}: give 1 or more, and 0 < share <= 1"
             )
-        self.sock, self.runner, self.form = sock, runner, form
+        self.sock, self.runner, self.form, self.device = sock, runner, form, device
         self.hello: dict[str, Any] = {
             "digest": digest,
             "name": name,
@@ -180,7 +217,7 @@ class Server:
             share=self.hello["share"],
             warm=warm,
             knobs=Knobs(**told["knobs"]),
-            meter=meter(idle_w=profile.idle_w, busy_w=profile.busy_w),
+            meter=meter(self.device, idle_w=profile.idle_w, busy_w=profile.busy_w),
         )
         shop = self.shop
 
@@ -249,6 +286,8 @@ def run_server(
     weights: str = "",
     noop: bool = False,
     threads: int = 1,
+    device: str = "cpu",
+    profile: str = "",
     cpu_list: str = "",
     on_start: Callable[[Server], None] = lambda server: None,
     **about: Any,
@@ -256,15 +295,17 @@ def run_server(
     """Connect to a fleet and serve until it ends. `about`: name, kind, token, workers, share."""
     if cpu_list:
         os.sched_setaffinity(0, parsed_cpus(cpu_list))
+    checked_device(device)
     runner: Runner
     if noop:
         form, digest = Form(), NOOP
         runner = Zeros(form)
     else:
         held = load(weights or WEIGHTS)
-        form, digest, runner = held.form, digest_of(held), Segments(held, threads)
+        form, digest = held.form, digest_of(held)
+        runner = runner_of(held, device, threads, profile)
     sock = connected(address)
-    server = Server(sock, runner, form, digest=digest, **about)
+    server = Server(sock, runner, form, digest=digest, device=device, **about)
     on_start(server)
     server.serve()
 
@@ -293,11 +334,12 @@ def main(arguments: list[str] | None = None) -> int:
     """The command line of a server process."""
     parser = argparse.ArgumentParser(prog="trimtab.serving.server", description=__doc__)
     parser.add_argument("address")
-    for name in ("name", "kind", "token", "weights", "cpu-list"):
+    for name in ("name", "kind", "token", "weights", "profile", "cpu-list"):
         parser.add_argument(f"--{name}", default="")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--share", type=float, default=1.0)
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--noop", action="store_true")
     parser.add_argument("--parent", type=int, default=0)
     given = vars(parser.parse_args(arguments))

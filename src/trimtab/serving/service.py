@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,11 +29,13 @@ from trimtab.serving.live_router import Router, router_of, tried
 from trimtab.serving.member import Member
 from trimtab.serving.serve_profile import ServeProfile, modelled
 from trimtab.serving.serve_profile import load as load_profile
-from trimtab.serving.server import NOOP, WEIGHTS, digest_of
+from trimtab.serving.server import CPU_PROFILE, NOOP, WEIGHTS, checked_device, digest_of
 from trimtab.serving.slim_form import WIDTHS, row_of
 from trimtab.serving.spawn import Processes, RayActors
 
-CPU_PROFILE = Path(__file__).with_name("cpu.npz")
+if TYPE_CHECKING:
+    from trimtab.serving.tracing import Tracer
+
 OFF = -1  # as a port
 NOOP_QUEUE = 4096
 RELOAD_S = 1.0  # between two looks at the router's file
@@ -45,11 +47,12 @@ class Settings:
 
     weights: str = ""  # "" = the network that is shipped
     profile: str = ""  # "" = the shipped one, or a modelled one where there is none
-    router: str = "learned"  # a name, or a .npz file
+    router: str = "priced"  # a name, or a .npz file
     fixed: str = ""  # widths of routers that do not choose, such as 0.25,0.5,0.75,1
     shares: tuple[float, ...] = (1.0,)  # speed of each local server; () = none
     workers: int = 1
     threads: int = 1
+    device: str = "cpu"  # of every server: cpu, cuda, cuda:1
     objective_s: float = 0.1
     queue_max: int = 0  # 0 = by what the servers can do
     host: str = "127.0.0.1"
@@ -62,6 +65,8 @@ class Settings:
     drain_s: float = 30.0
     grace_s: float = 1.0  # from not ready to no new requests
     metrics: bool = True
+    otlp: str = ""  # collector of traces; "" = none
+    trace_share: float = 0.01  # of requests that bring no trace of their own
 
 
 def fixed_row(text: str) -> int:
@@ -93,6 +98,16 @@ class Service:
 
     def __init__(self, settings: Settings, say: Callable[[str], None] = print) -> None:
         self.settings, self.say = settings, say
+        if checked_device(settings.device) != "cpu" and settings.ray:
+            raise ServeError(
+                f"--ray gives its servers no GPU; leave out --device {settings.device}"
+            )
+        self.tracer = tracer_of(settings)
+        if settings.device != "cpu" and not settings.profile:
+            say(
+                "routing by a CPU's profile until servers show their speed; better: "
+                f"trimtab serve profile --device {settings.device}, then --profile"
+            )
         say("starting; the first time after an update, rules are compiled for about half a minute")
         self.weights = slim_weights.load(settings.weights or WEIGHTS)
         self.profile = profile_of(settings.profile, self.weights)
@@ -120,6 +135,7 @@ class Service:
             queue_max=settings.queue_max or (NOOP_QUEUE if settings.noop else None),
             token=self.token,
             digest=NOOP if settings.noop else digest_of(self.weights),
+            tracer=self.tracer,
         )
 
     def router(self) -> Router:
@@ -160,7 +176,7 @@ class Service:
             self.fronts.append(self.http)
             self.say(f"http  http://{settings.host}:{self.http.port}")
         if settings.grpc_port != OFF:
-            self.grpc = GrpcFront(fleet, version=version)
+            self.grpc = GrpcFront(fleet, version=version, traced=self.tracer is not None)
             await self.grpc.start(settings.host, settings.grpc_port)
             self.fronts.append(self.grpc)
             self.say(f"grpc  {settings.host}:{self.grpc.port}")
@@ -203,9 +219,11 @@ class Service:
         if settings.ray:
             options = {"weights": settings.weights, "noop": settings.noop}
             options |= {"workers": settings.workers, "threads": settings.threads}
+            options["profile"] = os.path.abspath(settings.profile) if settings.profile else ""
             return RayActors(self.tcp_address, self.token, settings.shares, options)
-        told = ["--workers", str(settings.workers)]
+        told = ["--workers", str(settings.workers), "--device", settings.device]
         told += ["--weights", os.path.abspath(settings.weights)] if settings.weights else []
+        told += ["--profile", os.path.abspath(settings.profile)] if settings.profile else []
         told += ["--noop"] if settings.noop else []
         return Processes(self.fleet_address, settings.shares, told, settings.threads)
 
@@ -238,6 +256,8 @@ class Service:
             server.close()
         if self.spawned is not None:
             self.spawned.stop(limit_s)
+        if self.tracer is not None and limit_s > 0:
+            self.tracer.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def router_stamp(self) -> Any:
@@ -271,6 +291,15 @@ class Service:
             return
         self.fleet.use(router)
         self.say(f"router {router.name} loaded")
+
+
+def tracer_of(settings: Settings) -> Tracer | None:
+    """What is told of requests that have ended; without it nothing is imported."""
+    if not settings.otlp:
+        return None
+    from trimtab.serving.tracing import Tracer
+
+    return Tracer(settings.otlp, settings.trace_share)
 
 
 def metrics_text(fleet: LiveFleet) -> Callable[[], str]:

@@ -7,17 +7,17 @@ thus costs nothing on its way, and the batches of spans leave from a thread of t
 from __future__ import annotations
 
 import math
+import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 from trimtab.errors import ServeError
-from trimtab.serving.front import Asked, Why
+from trimtab.serving.front import PARENT, STATE, Asked, Why
 from trimtab.serving.slim_form import WIDTHS
 
 PATH = "/v1/traces"  # of OTLP over HTTP, where an address names none
-PARENT, STATE = "traceparent", "tracestate"  # of W3C Trace Context
 SERVICE = "trimtab"
 
 
@@ -32,6 +32,7 @@ class Tracer:
         share: float = 1.0,
         *,
         exporter: Any = None,
+        draw: Callable[[], float] = random.random,
         wall_ns: Callable[[], int] = time.time_ns,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -42,19 +43,21 @@ class Tracer:
             from opentelemetry.sdk.resources import Resource
             from opentelemetry.sdk.trace import TracerProvider
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
-            from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
-            from opentelemetry.trace import SpanKind, Status, StatusCode
+            from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased
+            from opentelemetry.trace import SpanKind, Status, StatusCode, get_current_span
             from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
         except ModuleNotFoundError as missing:
             raise _missing() from missing
         self._provider = TracerProvider(
-            sampler=ParentBased(TraceIdRatioBased(share)),
+            sampler=ParentBased(ALWAYS_ON),
             resource=Resource.create({"service.name": SERVICE}),
         )
         self._provider.add_span_processor(BatchSpanProcessor(exporter or _exporter(address)))
+        self.share, self._draw = share, draw
         self._tracer = self._provider.get_tracer(SERVICE)
         self._kind, self._status = SpanKind.SERVER, Status
         self._ok, self._error = StatusCode.OK, StatusCode.ERROR
+        self._span_of = get_current_span
         self._extract = TraceContextTextMapPropagator().extract
         # the front's clock is monotonic, a span's is the wall's: the distance is taken once
         self._zero_ns = wall_ns() - int(clock() * 1e9)
@@ -69,12 +72,17 @@ class Tracer:
         server: str = "",
         widths: Sequence[int] = (),
         reason: str = "",
-        headers: Mapping[str, str] | None = None,
     ) -> None:
         """Record a request that has ended; times on the front's clock, NaN = it was never sent."""
+        parent = parent_of(asked)
+        context = self._extract(parent) if parent else None
+        known = context is not None and self._span_of(context).get_span_context().is_valid
+        # drawn here and not by the SDK: what is not traced then costs next to nothing
+        if not known and self._draw() >= self.share:
+            return
         span = self._tracer.start_span(
             "infer",
-            context=self._extract(parent_of(asked.parameters, headers or {})),
+            context=context,
             kind=self._kind,
             start_time=self._ns(asked.arrived_s),
             attributes=_attributes(asked, why, server, widths),
@@ -105,11 +113,11 @@ def checked_endpoint(endpoint: str) -> str:
     return endpoint if parts.path.strip("/") else f"{endpoint.rstrip('/')}{PATH}"
 
 
-def parent_of(parameters: Mapping[str, Any], headers: Mapping[str, str]) -> dict[str, str]:
+def parent_of(asked: Asked) -> dict[str, str]:
     """The caller's trace context: a header or metadata entry, else a parameter of the request."""
     found = {}
     for name in (PARENT, STATE):
-        value = headers.get(name, parameters.get(name))
+        value = asked.trace.get(name, asked.parameters.get(name))
         if isinstance(value, str):
             found[name] = value
     return found

@@ -85,7 +85,7 @@ class Answered(NamedTuple):
 def framed(kind: int, meta: bytes, *tensors: Any) -> bytes:
     """One frame as bytes; tensors are copied here, once."""
     meta += bytes(-len(meta) % 8)
-    size = sum(len(tensor) for tensor in tensors)
+    size = sum(map(len, tensors))
     return b"".join((HEAD.pack(MAGIC, kind, len(meta), size), meta, *tensors))
 
 

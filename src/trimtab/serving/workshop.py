@@ -29,15 +29,24 @@ Key = tuple[int, int, int]
 
 
 class Runner(Protocol):
-    """What runs segments: `segments.Segments` or a stand-in."""
+    """What runs segments: `segments.Segments`, `runners.Runners` or a stand-in.
 
-    def run(self, segment: int, before: int, width: int, x: Array) -> Array: ...
+    What `resident` made of an array stays where the device computes until it is `fetched`.
+    """
+
+    def run(self, segment: int, before: int, width: int, x: Any) -> Any: ...
 
     def load(self, segment: int, before: int, width: int) -> Any: ...
 
     def unload(self, segment: int, before: int, width: int) -> bool: ...
 
     def takes(self, segment: int, before: int) -> tuple[int, int, int]: ...
+
+    def resident(self, x: Any) -> Any: ...
+
+    def stack(self, rows: Sequence[Any]) -> Any: ...
+
+    def fetched(self, x: Any) -> Array: ...
 
 
 class Outcome(NamedTuple):
@@ -57,10 +66,14 @@ class Row:
 
     __slots__ = ("at", "id", "tensor", "used", "widths")
 
-    def __init__(self, id: int, widths: tuple[int, ...], tensor: Array, at: int) -> None:
+    def __init__(self, id: int, widths: tuple[int, ...], tensor: Any, at: int) -> None:
         self.id, self.widths = id, widths
         self.tensor, self.at = tensor, at  # its row of what the next segment takes
         self.used = (UNRUN,) * SEGMENTS
+
+    def ends(self, following: int) -> bool:
+        """Whether its way ends before that segment."""
+        return following == SEGMENTS or self.widths[following] == UNRUN
 
 
 class Workshop:
@@ -310,8 +323,11 @@ class Workshop:
         problem, found = None, None
         began_s = self.clock()
         try:
-            x = together(rows)
+            x = self.runner.resident(together(rows, self.runner))
             found = self.runner.run(action.segment, action.before, action.width, x)
+            # one that goes home takes its batch along: batches of both kinds are rare
+            if any(row.ends(action.segment + 1) for row in rows):
+                found = self.runner.fetched(found)
         except Exception as wrong:
             problem = wrong
         finally:
@@ -331,7 +347,7 @@ class Workshop:
         self.runs.append((*key, len(rows), now_s - began_s))
         self.pass_on(rows, action, found)
 
-    def pass_on(self, rows: list[Row], action: Action, found: Array) -> None:
+    def pass_on(self, rows: list[Row], action: Action, found: Any) -> None:
         """Queue rows for their next segment, or answer those whose way ends here."""
         following = action.segment + 1
         on: list[Row] = []
@@ -339,13 +355,12 @@ class Workshop:
         for at, row in enumerate(rows):
             row.tensor, row.at = found, at
             row.used = (*row.used[: action.segment], action.width, *row.used[following:])
-            ends = following == SEGMENTS or row.widths[following] == UNRUN
-            (home if ends else on).append(row)
+            (home if row.ends(following) else on).append(row)
         if on:
             self.queue(on, following, action.width)
             self.turn.notify()
         if home:
-            whole = found if len(home) == len(rows) else together(home)
+            whole = found if len(home) == len(rows) else together(home, self.runner)
             self.answer(ANSWER, following, home, whole)
 
 
@@ -366,11 +381,17 @@ def practise(executor: Executor) -> None:
     copy.next(0.0)
 
 
-def together(rows: list[Row]) -> Array:
-    """The rows' tensors as one batch, without a copy where they are one already."""
-    whole = rows[0].tensor
-    if len(whole) == len(rows) and all(
-        row.tensor is whole and row.at == at for at, row in enumerate(rows)
-    ):
-        return whole
-    return np.stack([row.tensor[row.at] for row in rows])
+def together(rows: list[Row], runner: Runner) -> Any:
+    """The rows' tensors as one batch, without a copy where they lie so already."""
+    pieces: list[tuple[Any, int, int]] = []  # tensor, from, to
+    for row in rows:
+        if pieces and pieces[-1][0] is row.tensor and pieces[-1][2] == row.at:
+            pieces[-1] = (*pieces[-1][:2], row.at + 1)
+        else:
+            pieces.append((row.tensor, row.at, row.at + 1))
+    parts = [tensor[first:last] for tensor, first, last in pieces]
+    if len(parts) == 1:
+        return parts[0]
+    if len({type(part) for part in parts}) > 1:  # some came just now, others are on the device
+        parts = [runner.resident(part) for part in parts]
+    return runner.stack(parts)

@@ -332,3 +332,40 @@ def test_the_messages_agree_with_tritonclients():
             (f.number, f.name, f.type, f.is_repeated) for f in other.fields
         ]
         assert ours.DESCRIPTOR.full_name == other.full_name
+
+
+class Full(ZeroFleet):
+    """A fleet that turns every request away, and notes the traces it is told of."""
+
+    def __init__(self) -> None:
+        super().__init__(MODEL)
+        self.traces: list[dict[str, str]] = []
+        self.full = True
+
+    def turn_away(self, trace):
+        self.traces.append(dict(trace))
+        return Answer(why=Why.BUSY, reason="full", retry_after_s=0.5) if self.full else None
+
+    def submit(self, asked, done):
+        assert asked.trace == self.traces[-1]
+        return super().submit(asked, done)
+
+
+def test_a_full_fleet_turns_a_request_away_unread():
+    code, details, trailer = fault(request([np.nan, 0]), Full())
+    assert (code, details) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "full")
+    assert trailer["retry-after-ms"] == "500"
+
+
+@pytest.mark.parametrize("traced", [True, False])
+def test_the_callers_trace_is_handed_on_where_somebody_wants_it(traced: bool):
+    sent = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+    fleet = Full()
+    fleet.full = False
+
+    async def scenario(front: GrpcFront, call: Call) -> None:
+        await call("ModelInfer", request(), metadata=[*sent.items(), ("other", "x")])
+        await call("ModelInfer", request())
+
+    play(scenario, fleet, traced=traced)
+    assert fleet.traces == [sent if traced else {}, {}]

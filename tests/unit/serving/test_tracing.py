@@ -65,14 +65,11 @@ def test_a_refusal_is_an_error_with_its_reason():
     assert span.attributes["trimtab.outcome"] == "busy" and not span.events
 
 
-@pytest.mark.parametrize("place", ["headers", "parameters"])
+@pytest.mark.parametrize("place", ["trace", "parameters"])
 def test_a_callers_trace_goes_on(place):
     given = {"traceparent": f"00-{TRACE}-{SPAN}-01"}
-    more = {"parameters": given} if place == "parameters" else {}
     (span,) = traced(
-        lambda tracer: tracer.ended(
-            asked(**more), Why.DONE, 11.0, headers=given if place == "headers" else None
-        ),
+        lambda tracer: tracer.ended(asked(**{place: given}), Why.DONE, 11.0),
         share=0.0,  # the caller has chosen this one
     )
     assert f"{span.context.trace_id:032x}" == TRACE
@@ -96,8 +93,16 @@ def test_only_a_share_is_traced():
     assert 20 < len(traced(many, share=0.25)) < 200
 
 
-def test_importing_it_costs_no_sdk():
-    code = "import sys, trimtab.serving.tracing; sys.exit('opentelemetry' in sys.modules)"
+@pytest.mark.parametrize("flags", ["00", "zz"])
+def test_a_parent_that_is_not_sampled_or_is_nonsense_makes_no_span(flags):
+    given = {"traceparent": f"00-{TRACE}-{SPAN}-{flags}"}
+    spans = traced(lambda tracer: tracer.ended(asked(trace=given), Why.DONE, 11.0), share=0.0)
+    assert spans == ()
+
+
+@pytest.mark.parametrize("module", ["tracing", "service", "ends"])
+def test_importing_it_costs_no_sdk(module):
+    code = f"import sys, trimtab.serving.{module}; sys.exit('opentelemetry' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
