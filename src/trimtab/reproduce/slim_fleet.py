@@ -107,7 +107,8 @@ def live_and_simulated(
     rate_hz = load * capacity_hz(profile)
     warming_s = stream("poisson", max(int(WARM_S * rate_hz), 1), rate_hz, 0)
     arrival_s = stream(shape, requests or max(int(seconds * rate_hz), 50), rate_hz, seed)
-    with served("--shares", shares, *words) as fleet:
+    # the simulation lets everything in
+    with served("--shares", shares, "--queue-max", "4096", *words) as fleet:
         drive(fleet.port, image, warming_s)
         speeds, margin = fleet.told()
         alone = drive_closed(fleet.port, image, ALONE_S, keep_every=1)

@@ -321,7 +321,7 @@ class Workshop:
         rows = [row for number in action.requests if (row := self.rows[number]) is not None]
         self.turn.release()
         problem, found = None, None
-        began_s = self.clock()
+        began_s, began_cpu_s = self.clock(), time.thread_time()
         try:
             x = self.runner.resident(together(rows, self.runner))
             found = self.runner.run(action.segment, action.before, action.width, x)
@@ -332,7 +332,11 @@ class Workshop:
             problem = wrong
         finally:
             if self.share < 1:
-                time.sleep((self.clock() - began_s) * (1 / self.share - 1))
+                spent_s, cpu_s = self.clock() - began_s, time.thread_time() - began_cpu_s
+                # by what it computed itself, so that a moment without a core counts once; by the
+                # clock where others computed for it
+                spent_s = cpu_s if cpu_s > spent_s / 2 else spent_s
+                time.sleep(spent_s * (1 / self.share - 1))
             self.turn.acquire()
         now_s = self.clock()
         self.taken(action.requests)
