@@ -74,6 +74,10 @@ def reproduce(
         list[str] | None,
         typer.Option(help="A part of it, such as loads or objective; may be repeated."),
     ] = None,
+    profile: Annotated[
+        str,
+        typer.Option(help="What batches cost: cpu, h200 or a file, for slim alone."),
+    ] = "",
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes; as many as processors.")
     ] = None,
@@ -102,7 +106,10 @@ def reproduce(
     check_places(keep, json_file, report)
     # the routers of slim are no policies of clusters; its setup knows them
     names = between_commas(policies) if aside or paper == "slim" else checked_names(policies)
-    setup = module.Setup(seeds=seeds, jobs=jobs, quick=quick, policies=names, parts=only)
+    if profile and paper != "slim":
+        raise TrimtabError(f"--profile {profile}: there is one for slim alone")
+    own = {"profile": profile} if profile else {}
+    setup = module.Setup(seeds=seeds, jobs=jobs, quick=quick, policies=names, parts=only, **own)
     for line in setup.left_out():
         say(line)
     trials = module.planned(setup)

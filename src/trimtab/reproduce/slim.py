@@ -4,7 +4,7 @@ setup = Setup(seeds=5)
 found = {trial.key: outcome for trial, outcome in finished(planned(setup))}
 outcome(setup, found)               {"tables": [...], "claims": [...], "trace", "seeds"}
 
-Fleets are simulated with the shipped profile and the shipped network's measured accuracy.
+Fleets are simulated with a measured profile and the shipped network's measured accuracy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from trimtab.reproduce.slim_claims import BESIDE, HEURISTICS, LEARNED, OURS, SAT
 from trimtab.reproduce.slim_runs import BOUND, FIXED, router
 from trimtab.reproduce.tables import Row, Table, mean_row, row
 from trimtab.reproduce.trials import Trial
-from trimtab.serving.learned_router import SHIPPED_NETWORK, profile_for
+from trimtab.serving.learned_router import SHIPPED_NETWORK
+from trimtab.serving.serve_profile import load as load_profile
 from trimtab.serving.serve_profile import tuple_s
 from trimtab.serving.slim_form import WIDTHS, row_of
 from trimtab.serving.slim_weights import load as load_weights
@@ -82,11 +83,14 @@ class Setup(Asked):
     """5 seeds of 6,000 requests, 2 of 1,500 where it shall be quick.
 
     `parts` are names of PARTS; a file of Azure's LLM requests among them adds its arrivals to the
-    shapes.
+    shapes. `profile` says what batches cost: a shipped one by name, or a file.
     """
+
+    profile: str = "cpu"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        costs = load_profile(self.profile)
         for part in self.parts or ():
             if part not in PARTS and not Path(part).is_file():
                 raise UnknownName(
@@ -94,7 +98,7 @@ class Setup(Asked):
                     "LLM requests"
                 )
         for name in self.policies or ():
-            router(name, profile_for())
+            router(name, costs)
 
     def wanted(self) -> list[str]:
         return [part for part in self.parts or () if part in PARTS] or list(PARTS)
@@ -160,6 +164,7 @@ def _random_trials(setup: Setup) -> list[Trial]:
 
 def _random_at(setup: Setup, load: float) -> list[Trial]:
     given = {"load": load, "requests": setup.requests(), "names": list(IN_TABLES)}
+    given["profile"] = setup.profile
     return [Trial(WITHOUT, {**given, "seed": seed}) for seed in setup.of_seeds()]
 
 
@@ -187,7 +192,7 @@ def _cell_trials(setup: Setup) -> list[Trial]:
 
 
 def _cells(setup: Setup) -> dict[tuple[str, float], list[Trial]]:
-    given = {"requests": setup.requests(), "names": setup.names()}
+    given = {"requests": setup.requests(), "names": setup.names(), "profile": setup.profile}
     return {
         (shape, load): [
             Trial(IN_TIME, {**given, "shape": shape, "load": load, "seed": seed, "trace": trace})
@@ -240,7 +245,7 @@ def _beside(runs: Sequence[Any], where: Mapping[str, Any]) -> list[Row]:
 
 
 def _profile_tables(setup: Setup, found: Found) -> list[Table]:
-    profile, rows = profile_for(), []
+    profile, rows = load_profile(setup.profile), []
     for count in profile.buckets:
         time_s = tuple_s(profile, count)
         for width, ratio in enumerate(WIDTHS):

@@ -23,7 +23,6 @@ from trimtab.reproduce.slim_runs import OBJECTIVE_S, router, stream
 from trimtab.serving import routers
 from trimtab.serving.fleet_state import ANSWERED, begin, fleets
 from trimtab.serving.greedy import Knobs
-from trimtab.serving.learned_router import profile_for
 from trimtab.serving.load_gen import (
     Driven,
     drive,
@@ -33,11 +32,22 @@ from trimtab.serving.load_gen import (
     python_env,
 )
 from trimtab.serving.serve_profile import ServeProfile, tuple_s
+from trimtab.serving.serve_profile import load as load_profile
 from trimtab.serving.slim_form import COLOURS, WIDTHS, row_of
 
 SHARES = (0.4, 0.4, 0.18)  # of a core: 1 : 1 : .45, and room for the front and the client
 START_S, END_S = 180.0, 40.0
-ALONE_S, WARM_S = 2.0, 3.0
+ALONE_S, WARM_S = 4.0, 8.0
+QUANTILES = 400  # of batch times, to draw from
+STEPWISE = ("random", "light", "balanced")  # routed anew after every segment
+
+
+class Told(NamedTuple):
+    """What a fleet has measured of itself."""
+
+    speeds: dict[str, float]  # of each server, against the profile
+    margin: float  # share of a request's time that the router keeps free
+    ratios: Array  # (n, 2) upper edge, batches so far with at most that real over expected time
 
 
 class Fleet(NamedTuple):
@@ -45,16 +55,25 @@ class Fleet(NamedTuple):
 
     port: int
 
-    def told(self) -> tuple[dict[str, float], float]:
-        """How fast each server is against the profile, as the front has measured, and the share of
-        a request's time that it keeps free.
-        """
+    def told(self) -> Told:
+        """What its metrics say."""
         with urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=10) as answer:
             text = answer.read().decode()
         speed = r'^trimtab_serve_server_speed_ratio\{.*server="([^"]+)".*\} (\S+)$'
         found = re.findall(speed, text, re.MULTILINE)
         margin = re.findall(r"^trimtab_serve_margin_ratio (\S+)$", text, re.MULTILINE)
-        return {server: float(value) for server, value in sorted(found)}, float(margin[0])
+        ratio = r'^trimtab_serve_batch_time_ratio_bucket\{le="([\d.]+)"\} (\S+)$'
+        ratios = np.array(re.findall(ratio, text, re.MULTILINE), np.float64)
+        return Told({name: float(value) for name, value in sorted(found)}, float(margin[0]), ratios)
+
+
+def spread(before: Told, after: Told) -> Array:
+    """(QUANTILES,) real over expected times of the batches between two moments."""
+    counts = after.ratios[:, 1] - before.ratios[:, 1]
+    if counts[-1] <= 0:
+        return np.ones(1)
+    shares = (np.arange(QUANTILES) + 0.5) / QUANTILES
+    return np.interp(shares, counts / counts[-1], after.ratios[:, 0])
 
 
 @contextmanager
@@ -98,26 +117,47 @@ def live_and_simulated(
     seed: int,
     seconds: float,
     requests: int | None = None,
+    profile: str = "cpu",
 ) -> dict[str, Any]:
-    """Percentiles and shares of one stream of requests, live and simulated."""
-    profile, image = profile_for(), [image_request()]
+    """Percentiles and shares of one stream of requests, live and simulated.
+
+    What the simulation knows of the machine was measured before, under other arrivals of the same
+    kind.
+    """
+    costs, image = load_profile(profile), [image_request()]
     name, _, width = policy.partition(" ")
     words = ["--router", name, *(["--fixed", width] if width else [])]
-    shares = ",".join(map(str, SHARES))
-    rate_hz = load * capacity_hz(profile)
-    warming_s = stream("poisson", max(int(WARM_S * rate_hz), 1), rate_hz, 0)
+    words += ["--device", "cpu" if costs.machine["device"] == "cpu" else "cuda"]
+    rate_hz = load * capacity_hz(costs)
+    warming_s = stream(shape, max(int(WARM_S * rate_hz), 1), rate_hz, seed + 1)
     arrival_s = stream(shape, requests or max(int(seconds * rate_hz), 50), rate_hz, seed)
+    shares = ",".join(map(str, SHARES))
     # the simulation lets everything in
-    with served("--shares", shares, "--queue-max", "4096", *words) as fleet:
-        drive(fleet.port, image, warming_s)
-        speeds, margin = fleet.told()
+    with served("--shares", shares, "--queue-max", "4096", "--profile", profile, *words) as fleet:
         alone = drive_closed(fleet.port, image, ALONE_S, keep_every=1)
+        before = fleet.told()
+        drive(fleet.port, image, warming_s)
+        after = fleet.told()
         driven = drive(fleet.port, image, arrival_s, keep_every=1)
-    beside_s = overhead_s(alone, profile, speeds)
-    aim_s = OBJECTIVE_S * (1 - margin)
-    played = simulated(profile, policy, arrival_s, list(speeds.values()), beside_s, aim_s, seed)
-    learned = {"speeds": speeds, "overhead_s": beside_s, "margin": margin}
-    return {"live": live_figures(driven, profile), "simulated": played, **learned}
+    known = Known(
+        speeds=list(after.speeds.values()),
+        spread=spread(before, after),
+        hop_s=overhead_s(alone, costs, before.speeds) / (4 if policy in STEPWISE else 1),
+        aim_s=OBJECTIVE_S * (1 - after.margin),
+    )
+    played = simulated(costs, policy, arrival_s, known, seed)
+    spent = {"speeds": after.speeds, "hop_s": known.hop_s, "margin": after.margin}
+    spent["spread"] = np.quantile(known.spread, (0.5, 0.9, 0.99)).tolist()
+    return {"live": live_figures(driven, costs), "simulated": played, **spent}
+
+
+class Known(NamedTuple):
+    """What the simulation is told about the machine."""
+
+    speeds: list[float]
+    spread: Array
+    hop_s: float
+    aim_s: float
 
 
 def capacity_hz(profile: ServeProfile) -> float:
@@ -174,21 +214,16 @@ def figures(latency_s: Array, in_time: Array, right: Array, count: int) -> dict[
 
 
 def simulated(
-    profile: ServeProfile,
-    policy: str,
-    arrival_s: Array,
-    speeds: list[float],
-    beside_s: float,
-    aim_s: float,
-    seed: int,
+    profile: ServeProfile, policy: str, arrival_s: Array, known: Known, seed: int
 ) -> dict[str, float]:
     """The same stream in a simulated fleet that aims as early as the live one does."""
     count = len(arrival_s)
     f = fleets(
         profile, 1, count,
-        speeds=speeds, knobs=Knobs(idle_unload_s=np.inf), hop_s=beside_s, drop_late=False,
+        speeds=known.speeds, knobs=Knobs(idle_unload_s=np.inf), hop_s=known.hop_s,
+        drop_late=False, spread=known.spread,
     )  # fmt: skip
-    begin(f, arrival_s, aim_s, seed)
+    begin(f, arrival_s, known.aim_s, seed)
     routers.run(f, router(policy, profile))
     rows = f.request[f.request["outcome"] == ANSWERED]
     latency_s = rows["done_s"] - rows["arrival_s"]

@@ -16,14 +16,14 @@ from trimtab.reproduce.asked import Asked
 from trimtab.reproduce.slim_runs import router
 from trimtab.reproduce.tables import Row, mean_row
 from trimtab.reproduce.trials import Trial
-from trimtab.serving.learned_router import profile_for
+from trimtab.serving.serve_profile import load as load_profile
 
 ONE = "trimtab.reproduce.slim_fleet:live_and_simulated"
 WORKERS = 1  # one fleet at a time: two would measure each other
 FIRST_SEED = 6000
 LOADS = (0.5, 0.8)
 SHAPES = ("poisson", "bursty")
-ROUTERS = ("fixed 0.5", "shortest_queue", "max_batch", "priced", "random")
+ROUTERS = ("fixed 0.5", "max_batch", "priced", "random", "light", "balanced")
 METRICS = ("p50_ms", "p95_ms", "p99_ms", "in_time", "good")
 NEAR = 0.15
 NOTES = {
@@ -38,12 +38,19 @@ NOTES = {
 
 @dataclass(frozen=True)
 class Setup(Asked):
-    """3 seeds of 20 s a run, 1 of 5 s where it shall be quick; `jobs` = requests a run."""
+    """3 seeds of 20 s a run, 1 of 5 s where it shall be quick; `jobs` = requests a run.
+
+    `profile` says what batches cost, and so on which device servers run: a shipped one by name, or
+    a file.
+    """
+
+    profile: str = "cpu"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        costs = load_profile(self.profile)
         for name in self.policies or ():
-            router(name, profile_for())
+            router(name, costs)
 
     def of_seeds(self) -> list[int]:
         return [FIRST_SEED + n for n in range(self.seeds or (1 if self.quick else 3))]
@@ -66,6 +73,7 @@ def planned(setup: Setup) -> list[Trial]:
 
 def _of(setup: Setup, cell: Mapping[str, Any]) -> list[Trial]:
     more = {"seconds": 5.0 if setup.quick else 20.0, "requests": setup.jobs}
+    more["profile"] = setup.profile
     return [Trial(ONE, {**cell, **more, "seed": seed}) for seed in setup.of_seeds()]
 
 

@@ -18,6 +18,7 @@ from trimtab.serving.bound import bound
 from trimtab.serving.fleet_state import Fleets, begin, fleets, totals
 from trimtab.serving.greedy import Knobs
 from trimtab.serving.serve_profile import ServeProfile
+from trimtab.serving.serve_profile import load as load_profile
 from trimtab.serving.slim_form import TUPLES, WIDTHS
 from trimtab.traces.azure_llm import read_azure_llm
 
@@ -63,10 +64,10 @@ def in_time(
     requests: int,
     names: Sequence[str],
     trace: str = "",
-    profile: str = "",
+    profile: str = "cpu",
 ) -> dict[str, Any]:
     """Accuracy in time and the share in time of every router, and what none can pass."""
-    costs = learned_router.profile_for(profile)
+    costs = load_profile(profile)
     f = world(costs, requests, True)
     arrival_s = stream(shape, requests, load * float(f.conf[0]["scale_hz"]), seed, trace)
     found: dict[str, Any] = {}
@@ -82,14 +83,14 @@ def in_time(
 
 
 def without_objective(
-    load: float, seed: int, requests: int, names: Sequence[str], profile: str = ""
+    load: float, seed: int, requests: int, names: Sequence[str], profile: str = "cpu"
 ) -> dict[str, Any]:
     """Means and spreads as in tables III to V: nothing is due, nothing is given up.
 
     `energy_j` is as the paper counts: mean power of a server times a request's latency.
     `charged_j` charges a batch's busy time once and shares it among its requests.
     """
-    costs = learned_router.profile_for(profile)
+    costs = load_profile(profile)
     f = world(costs, requests, False)
     arrival_s = stream("poisson", requests, load * float(f.conf[0]["scale_hz"]), seed)
     found: dict[str, Any] = {}

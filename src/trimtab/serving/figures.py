@@ -88,6 +88,7 @@ def view_of(fleet: LiveFleet) -> FleetView:
         latency_p95_s=quantile_s(bins, 0.95),
         latency_p99_s=quantile_s(bins, 0.99),
         latency_bins=figures.bins.copy(),
+        ratio_bins=fleet.x.ratios.copy(),
         come_hz=float(added[-2]) / spent_s,
         done_hz=float(added[-1]) / spent_s,
         width_counts=fleet.x.widths.copy(),

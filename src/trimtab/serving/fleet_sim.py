@@ -5,9 +5,10 @@ width, and how many like requests go with it; the server's greedy executor does 
 is asked at arrivals, at segment boundaries and, if it held the head back, at every event. One
 engine serves whole runs (`routers.run`) and a learner that steps many fleets at once (`step`).
 
-Assumed: a batch takes the profile's time over the server's speed, batches on other workers do not
-slow it down; loading takes no worker; moving between machines costs hop_s and hand_over_s a
-megabyte; the answer's way back is free; power is linear in the share of workers busy.
+Assumed: a batch takes the profile's time over the server's speed, times a ratio drawn from
+`spread`; batches on other workers do not slow it down; loading takes no worker; moving between
+machines costs hop_s and hand_over_s a megabyte; the answer's way back is free; power is linear in
+the share of workers busy.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from numba import prange
 from trimtab.core import Array
 from trimtab.errors import ServeError
 from trimtab.rules.world import compiled, inner
-from trimtab.serving.fleet_state import ANSWERED, LATE, LINES, REFUSED, Fleets, pop, push
+from trimtab.serving.fleet_state import ANSWERED, LATE, LINES, REFUSED, Fleets, drawn, pop, push
 from trimtab.serving.greedy import (
     BUSY,
     EARLY,
@@ -132,6 +133,7 @@ def serve(f, c, v):
             count = min(line["count"], f.knobs[0]["batch_max"])
             before, width = instance["before"], instance["width"]
             spent_s = batch_s(f.time_s, f.buckets, instance["segment"], before, width, count)
+            spent_s *= f.spread[drawn(f.fleet[c], len(f.spread)) if len(f.spread) > 1 else 0]
             instance["last_s"] = now_s
             run_batch(f, v, key, i, now_s, now_s + spent_s / server["speed"])
         else:

@@ -57,7 +57,7 @@ FLEET = np.dtype(
         ("held", "i8"),  # 1 = the router waits for an event
         ("head", "i8"),  # line that a decision is asked for, or NONE at the end
         ("turn", "i8"),  # a router's own counter
-        ("draw", "u8"),  # a router's own randomness
+        ("draw", "u8"),  # the state of its randomness
     ]
 )
 CONF = np.dtype(
@@ -96,6 +96,7 @@ class Fleets(NamedTuple):
     buckets: Array  # (bucket,)
     input_mb: Array  # (segment, before)
     accuracy: Array  # (256,)
+    spread: Array  # (N,) what a batch may take, over the expected time; one is drawn a batch
     conf: Array  # (1,) CONF
     server_new: Array  # (S,) SERVER as a run begins
     instance_new: Array  # (S, I) INSTANCE
@@ -114,12 +115,14 @@ def fleets(
     queue_max: int = 1 << 40,
     fifo_max: int = 1 << 40,
     drop_late: bool = True,
+    spread: Sequence[float] = (1.0,),
 ) -> Fleets:
     """Fleets of like servers that differ in speed; `begin` gives them requests.
 
     warm: rows of tuples whose segments are loaded at the start, once a worker. queue_max bounds a
     server's queue and fifo_max the front's: beyond them new requests are refused. drop_late
-    gives up requests whose deadline has passed before they run.
+    gives up requests whose deadline has passed before they run. spread: real over expected batch
+    times, all equally likely.
     """
     if min(count, requests, queue_max, fifo_max) < 1 or not speeds or not min(speeds) > 0:
         raise ServeError(
@@ -128,12 +131,14 @@ def fleets(
         )
     if not 0 <= hop_s < np.inf:
         raise ServeError(f"hop_s={hop_s}: give seconds of 0 or more")
+    if not len(spread) or not min(spread) > 0:
+        raise ServeError(f"spread={tuple(spread)}: give one ratio or more, above 0")
     one = _warmed(profile, knobs or Knobs(), speeds, workers, warm)
     batch_max = int(one.knobs[0]["batch_max"])
     full_hz = workers * sum(speeds) * batch_max / tuple_s(profile, batch_max)[-1]
     bounds = (queue_max, fifo_max, drop_late, hop_s, profile.hand_over_s, full_hz)
     conf = np.array([(len(speeds), requests, *bounds)], CONF)
-    return _arrays(profile, one, conf, count)
+    return _arrays(profile, one, conf, count, np.asarray(spread, np.float64))
 
 
 def _warmed(
@@ -161,7 +166,7 @@ def _warmed(
     return one
 
 
-def _arrays(profile: ServeProfile, one: Local, conf: Array, count: int) -> Fleets:
+def _arrays(profile: ServeProfile, one: Local, conf: Array, count: int, spread: Array) -> Fleets:
     servers, requests = len(one.server), int(conf[0]["requests"])
     total = count * requests
     return Fleets(
@@ -184,6 +189,7 @@ def _arrays(profile: ServeProfile, one: Local, conf: Array, count: int) -> Fleet
         buckets=np.asarray(profile.buckets, np.int64),
         input_mb=profile.input_mb,
         accuracy=profile.accuracy,
+        spread=spread,
         conf=conf,
         server_new=one.server,
         instance_new=one.instance,
@@ -225,6 +231,28 @@ def begin(f: Fleets, arrival_s: Array, objective_s: Any, seed: int = 0) -> None:
     f.next_s[:] = f.instance["last_s"].min() + f.knobs["idle_unload_s"][0]
     f.stale[:] = 0
     f.free_s[:] = 0.0
+
+
+@inner
+def drawn_bits(fleet):
+    """64 random bits (splitmix64 on the fleet's own state)."""
+    fleet["draw"] += np.uint64(0x9E3779B97F4A7C15)
+    z = np.uint64(fleet["draw"])
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@inner
+def drawn(fleet, count):
+    """A random number below count."""
+    return np.int64(drawn_bits(fleet) % np.uint64(count))
+
+
+@inner
+def unit(fleet):
+    """A random number in 0..1."""
+    return np.float64(drawn_bits(fleet) >> np.uint64(11)) * 2.0**-53
 
 
 @inner

@@ -15,7 +15,7 @@ from numba import prange
 from trimtab.core import Array
 from trimtab.rules.world import compiled, inner
 from trimtab.serving.fleet_sim import SIGHTS, SIGHTS_SERVER, advance, observe, route
-from trimtab.serving.fleet_state import ANSWERED, Fleets
+from trimtab.serving.fleet_state import ANSWERED, Fleets, unit
 from trimtab.serving.greedy import NONE, util_at
 from trimtab.serving.router_net import forward
 from trimtab.serving.slim_form import SEGMENTS, WIDTHS
@@ -66,16 +66,6 @@ def trail(f: Fleets) -> Trail:
         spent_j=np.zeros(count * requests),
         prior=prior,
     )
-
-
-@inner
-def unit(fleet):
-    """A number in 0..1 (splitmix64 on the fleet's own state)."""
-    fleet["draw"] += np.uint64(0x9E3779B97F4A7C15)
-    z = np.uint64(fleet["draw"])
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.float64((z ^ (z >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
 
 
 @inner

@@ -10,12 +10,11 @@ import numpy as np
 
 from trimtab.core import Array
 from trimtab.errors import ServeError
-from trimtab.serving import lookahead, slim_weights
+from trimtab.serving import lookahead
 from trimtab.serving.heads import inputs_of, outputs_of
 from trimtab.serving.packed import read_packed, refusing, write_packed
 from trimtab.serving.routers import HEADS, PRICED, Rule, rule, with_net
-from trimtab.serving.serve_profile import ServeProfile, modelled
-from trimtab.serving.serve_profile import load as load_profile
+from trimtab.serving.serve_profile import ServeProfile
 
 FORMAT = "trimtab router 1"
 NETS = ("net0", "net1", "net2")
@@ -27,7 +26,7 @@ SHIPPED = {
     "light": HERE / "router_light.npz",
     "balanced": HERE / "router_balanced.npz",
 }
-SHIPPED_PROFILE, SHIPPED_NETWORK = HERE / "cpu.npz", HERE / "slim.npz"
+SHIPPED_NETWORK = HERE / "slim.npz"
 Net = tuple[Array, Array, Array]
 
 
@@ -87,13 +86,3 @@ def check(name: str, kind: str, net: Net) -> None:
             f"{name}: layers of shapes {one}, {two}, {three} do not make a router of kind {kind}; "
             "train it again"
         )
-
-
-def profile_for(path: str = "") -> ServeProfile:
-    """A profile from a file, or what is shipped: measured, else modelled with measured accuracy."""
-    if path:
-        return load_profile(path)
-    if SHIPPED_PROFILE.is_file():
-        return load_profile(SHIPPED_PROFILE)
-    accuracy = slim_weights.load(SHIPPED_NETWORK).accuracy
-    return ServeProfile(**{**vars(modelled()), "accuracy": accuracy})

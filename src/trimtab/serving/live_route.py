@@ -16,6 +16,7 @@ from trimtab.serving.greedy import NONE, append, count_time, take
 from trimtab.serving.routers import choose, queue_s, shortest
 from trimtab.serving.serve_profile import batch_s
 from trimtab.serving.slim_form import SEGMENTS
+from trimtab.serving.view import RATIO_EDGES
 
 STALE, ON = -1, -2  # marks of rows that came back
 LOSSES_MAX = 1  # lost once = sent again; lost twice = failed
@@ -248,7 +249,9 @@ def report(f, x, v, received, busy, waiting, util, now_s):
 
 @inner
 def learn(f, x, v, runs):
-    """Compare the batches that a server ran with the profile: its speed, smoothed."""
+    """Compare the batches that a server ran with the profile: its speed, smoothed, and how far
+    single ones are from what it was before.
+    """
     member = x.member[v]
     for k in range(len(runs)):
         segment, before, width = int(runs[k, 0]), int(runs[k, 1]), int(runs[k, 2])
@@ -256,6 +259,9 @@ def learn(f, x, v, runs):
         if not sane or not 0.0 < runs[k, 4] < 3600.0 or not 1.0 <= runs[k, 3] <= 1e6:
             continue
         plan_s = batch_s(f.time_s, f.buckets, segment, before, width, int(runs[k, 3]))
+        if plan_s > 0:
+            ratio = runs[k, 4] * f.server[v]["speed"] / plan_s
+            x.ratios[np.searchsorted(RATIO_EDGES, ratio)] += 1
         keep = np.exp(-runs[k, 4] / SPEED_MEMORY_S)
         member["plan_s"] = keep * member["plan_s"] + plan_s
         member["real_s"] = keep * member["real_s"] + runs[k, 4]

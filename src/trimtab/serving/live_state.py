@@ -15,6 +15,7 @@ from trimtab.serving.fleet_state import Fleets, fleets
 from trimtab.serving.greedy import NONE, Knobs
 from trimtab.serving.serve_profile import ServeProfile
 from trimtab.serving.slim_form import TUPLES
+from trimtab.serving.view import RATIO_EDGES
 
 SERVERS_MAX = 64
 HOP_S = 5e-4  # front to server and back on one machine; a guess that rules take from the slack
@@ -90,6 +91,7 @@ class Live(NamedTuple):
     out_freed: Array  # (R,) slots that nobody waits for and that have left their line
     out_failed: Array  # (R,) slots lost twice
     widths: Array  # (256,) rows answered with each tuple
+    ratios: Array  # (len(RATIO_EDGES) + 1,) batches, by their real over their expected time
 
 
 def live_arrays(profile: ServeProfile, slots: int, knobs: Knobs) -> tuple[Fleets, Live]:
@@ -116,6 +118,7 @@ def live_arrays(profile: ServeProfile, slots: int, knobs: Knobs) -> tuple[Fleets
         out_freed=np.zeros(slots, np.int64),
         out_failed=np.zeros(slots, np.int64),
         widths=np.zeros(len(TUPLES), np.int64),
+        ratios=np.zeros(len(RATIO_EDGES) + 1, np.int64),
     )
     x.slot["uid"] = x.slot["avoid"] = x.member["uid"] = NONE
     x.tally["next_s"] = np.inf

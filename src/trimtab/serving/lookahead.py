@@ -23,13 +23,13 @@ from trimtab.serving.greedy import NONE
 from trimtab.serving.router_net import forward
 from trimtab.serving.serve_profile import ServeProfile, tuple_s
 
-PRICES = 10  # tried, evenly in their logarithm
+PRICES = 11  # tried: none, and others evenly in their logarithm
 CAPS = np.array([1, 2, 4, 8, 16, 32, 64])  # of a batch, tried
 ITEMS = 4096  # requests looked at: waiting up to half, and expected
 SPAN_MAX_S = 1.0  # of an objective, for what is expected in it
 SIGHTS, STEERED = 8, 3  # numbers that a network sees, and that it moves
 
-GAIN, SHARE, MARGIN, HORIZON, END, SACRIFICE = range(6)
+GAIN, SHARE, MARGIN, HORIZON, END, SACRIFICE, HASTE = range(7)
 KNOBS = {
     "gain": 1.0,  # of the rate of arrivals
     "share": 0.8,  # of the quick rate in it; the rest is the slow one
@@ -37,6 +37,7 @@ KNOBS = {
     "horizon": 1.0,  # in objectives
     "end": 1.0,  # times the long-run price, for time that runs on past the horizon
     "sacrifice": 1.0,  # answers that giving up the head must win, beside its own
+    "haste": 1e-3,  # accuracy that an answer one objective sooner is worth
 }
 
 
@@ -48,7 +49,7 @@ class Ahead(NamedTuple):
     least_s: Array  # (N + 1,) of the fastest tuple
     budget_s: Array  # (H,) worker time a request, rising
     value: Array  # (H,) price of time where a request gets less than that budget
-    knob: Array  # (6,) KNOBS
+    knob: Array  # (7,) KNOBS
 
 
 def ahead(profile: ServeProfile, rows: Array, batch_max: int, knob: Array | None = None) -> Ahead:
@@ -60,7 +61,7 @@ def ahead(profile: ServeProfile, rows: Array, batch_max: int, knob: Array | None
     cost_s = (whole_s[rows, 1:] / np.arange(1, batch_max + 1)).min(axis=1)
     budget_s, value = hull(cost_s, right)
     steep = value[1:] if len(value) > 1 else value  # the first is the price of no answer at all
-    price = np.geomspace(steep.min() / 4, steep.max() * 2, PRICES)
+    price = np.append(0.0, np.geomspace(steep.min() / 4, steep.max() * 2, PRICES - 1))
     gain = np.arange(batch_max + 1) * right[:, None] - price[:, None, None] * whole_s[rows]
     return Ahead(
         whole_s=whole_s,
@@ -182,7 +183,8 @@ def steer(f, c, rules, knob):
 
 
 @inner
-def play(f, rules, level, cap, came_s, due_s, at, count, free_s, speed, end_s, price, margin_s):
+def play(f, rules, level, cap, came_s, due_s, at, count, free_s, speed, end_s, price, margin_s,
+         haste):  # fmt: skip
     """The accuracy answered in time from request `at` on, less the price of what runs on past the
     end. `free_s` is overwritten.
     """
@@ -210,8 +212,8 @@ def play(f, rules, level, cap, came_s, due_s, at, count, free_s, speed, end_s, p
         while rules.least_s[group] > slack_s:
             group -= 1
         row = fitting(rules, level, group, slack_s)
-        total += group * f.accuracy[row]
         free_s[v] = now_s + rules.whole_s[row, group] / speed[v]
+        total += group * (f.accuracy[row] - haste * (free_s[v] - end_s))
         total -= price * max(free_s[v] - max(now_s, end_s), 0.0) * speed[v]
         at += group
     return total
@@ -245,6 +247,7 @@ def look_ahead(f, c, rules, server):
     power = when_free(f, c, free_s, speed)
     price = knob[END] * price_of(rules, power / max(rate_hz, 1e-9))
     end_s, margin_s = now_s + knob[HORIZON] * span_s, knob[MARGIN] * span_s
+    haste = knob[HASTE] / span_s
     v, most = c * servers + server, len(rules.least_s) - 1
     away_s = way_s(f, f.pending[c, 0]["first"], v)
     slack_s = (due_s[0] - now_s - away_s - margin_s) * speed[server]
@@ -257,10 +260,10 @@ def look_ahead(f, c, rules, server):
             row = fitting(rules, level, group, slack_s)
             copy_s[:] = free_s
             copy_s[server] = now_s + away_s + rules.whole_s[row, group] / speed[server]
-            total = group * f.accuracy[row]
+            total = group * (f.accuracy[row] - haste * (copy_s[server] - end_s))
             total -= price * max(copy_s[server] - end_s, 0.0) * speed[server]
             total += play(f, rules, level, cap, came_s, due_s, group, count, copy_s, speed, end_s,
-                          price, margin_s)  # fmt: skip
+                          price, margin_s, haste)  # fmt: skip
             if total > best:
                 best, best_row, best_group = total, row, group
         if cap >= most:
@@ -274,7 +277,7 @@ def look_ahead(f, c, rules, server):
             for level in range(PRICES - 3, PRICES):
                 copy_s[:] = free_s
                 total = play(f, rules, level, most, came_s, due_s, skip, count, copy_s, speed,
-                             end_s, price, margin_s)  # fmt: skip
+                             end_s, price, margin_s, haste)  # fmt: skip
                 if total > best + knob[SACRIFICE]:
                     return DROP, NONE, 1
             skip *= 2

@@ -17,11 +17,13 @@ from prometheus_client.core import (
     Metric,
 )
 
+from trimtab.core import Array
 from trimtab.serving.slim_form import TUPLES, WIDTHS
 from trimtab.serving.view import (
     DRAINING,
     GONE,
     LATENCY_EDGES_S,
+    RATIO_EDGES,
     READY,
     STARTING,
     SUSPECT,
@@ -113,13 +115,17 @@ def _requests(view: FleetView) -> Iterator[Metric]:
     for segment, count in enumerate(view.queued_by_segment):
         queue.add_metric([str(segment)], float(count))
     yield queue
-    bins = view.latency_cumulative
-    edges = [*(f"{edge:.4g}" for edge in LATENCY_EDGES_S), "+Inf"]
     yield HistogramMetricFamily(
         f"{PREFIX}_latency_seconds",
         "From a request's arrival to its answer.",
-        buckets=[(edge, float(count)) for edge, count in zip(edges, bins, strict=True)],
+        buckets=_buckets(LATENCY_EDGES_S, view.latency_bins),
         sum_value=view.latency_s_sum,
+    )
+    yield HistogramMetricFamily(
+        f"{PREFIX}_batch_time_ratio",
+        "Of batches, the real time over the expected.",
+        buckets=_buckets(RATIO_EDGES, view.ratio_bins),
+        sum_value=None,
     )
     lately = _family(
         GaugeMetricFamily, "latency_recent_seconds", "Quantiles of the last seconds.", ["quantile"]
@@ -134,6 +140,12 @@ def _requests(view: FleetView) -> Iterator[Metric]:
     for at in np.flatnonzero(view.width_counts):
         rows.add_metric([widths_name(int(at))], float(view.width_counts[at]))
     yield rows
+
+
+def _buckets(edges: Array, bins: Array) -> list[tuple[str, float]]:
+    """Counts at or below each edge, the last one all of them."""
+    names = [*(f"{edge:.4g}" for edge in edges), "+Inf"]
+    return list(zip(names, np.cumsum(bins).astype(float).tolist(), strict=True))
 
 
 def widths_name(row: int) -> str:

@@ -24,7 +24,7 @@ from trimtab.serving.fleet_sim import (
     route,
     way_s,
 )
-from trimtab.serving.fleet_state import Fleets
+from trimtab.serving.fleet_state import Fleets, drawn
 from trimtab.serving.greedy import NONE
 from trimtab.serving.heads import GROUPS, act
 from trimtab.serving.lookahead import ahead, look_ahead
@@ -111,16 +111,6 @@ def with_net(made: Rule, router: int, net: tuple[Array, Array, Array]) -> Rule:
     """The rule that a network steers (PRICED), or that it is all of (HEADS)."""
     one, two, three = (np.ascontiguousarray(weight, np.float64) for weight in net)
     return made._replace(router=np.array([router]), net0=one, net1=two, net2=three)
-
-
-@inner
-def drawn(fleet, count):
-    """A number below count (splitmix64 on the fleet's own state)."""
-    fleet["draw"] += np.uint64(0x9E3779B97F4A7C15)
-    z = np.uint64(fleet["draw"])
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.int64((z ^ (z >> np.uint64(31))) % np.uint64(count))
 
 
 @inner

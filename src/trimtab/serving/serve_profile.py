@@ -34,6 +34,7 @@ from trimtab.serving.slim_form import (
 BUCKETS = (1, 2, 4, 8, 16, 32, 64)
 FORMAT = "trimtab serve profile 1"
 FLOAT_B = 4
+SHIPPED = {name: Path(__file__).with_name(f"{name}.npz") for name in ("cpu", "h200")}
 MB = 1e6  # bytes
 # share of images right = BASE + GAIN . widths: a line through the eight tuples published for
 # CIFAR-100 (Slim Scheduler, tables I and II), right to about half a point
@@ -229,8 +230,19 @@ def save(profile: ServeProfile, path: str | Path) -> None:
     write_packed(path, FORMAT, {name: getattr(profile, name) for name in ARRAYS}, facts)
 
 
+def path_of(name: str) -> Path:
+    """The file of a shipped profile by its name, or any other by its path."""
+    return SHIPPED.get(name) or Path(name).absolute()
+
+
+def shipped_for(device: str) -> str:
+    """The shipped profile for servers of a device, where nobody measured one."""
+    return "cpu" if device == "cpu" else "h200"
+
+
 def load(path: str | Path) -> ServeProfile:
-    """Read what `save` wrote."""
+    """Read what `save` wrote, or a shipped profile by its name."""
+    path = path_of(str(path))
     with refusing(path, "a profile", "measure one with `trimtab serve profile`"):
         arrays, facts = read_packed(path, FORMAT)
         facts["buckets"] = tuple(facts["buckets"])

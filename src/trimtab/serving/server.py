@@ -33,7 +33,7 @@ from trimtab.serving.power import meter
 from trimtab.serving.runners import Runners, as_measured, cache_folder, engines, is_of, tuned
 from trimtab.serving.segments import Segments
 from trimtab.serving.serve_profile import load as load_profile
-from trimtab.serving.serve_profile import modelled
+from trimtab.serving.serve_profile import modelled, shipped_for
 from trimtab.serving.slim_form import SEGMENTS, Form, channels_at, layers
 from trimtab.serving.slim_weights import Weights, load
 from trimtab.serving.wire import (
@@ -58,7 +58,6 @@ from trimtab.serving.workshop import Outcome, Runner, Workshop
 BEAT_S = 0.2
 LEAVE_S = 30.0  # the longest that a leaving server works on
 WEIGHTS = Path(__file__).with_name("slim.npz")
-CPU_PROFILE = Path(__file__).with_name("cpu.npz")
 NOOP = "noop"
 
 
@@ -101,11 +100,10 @@ class Zeros:
 def runner_of(weights: Weights, device: str = "cpu", threads: int = 1, profile: str = "") -> Runner:
     """What runs a network's segments here: each in the way that the profile found fastest, where
     that was measured on this kind of device. Else a GPU's ways are measured once for each network
-    and remembered, and a CPU has the plain one. profile: a file, or "" = the shipped one.
+    and remembered, and a CPU has the plain one. profile: a file or a shipped one's name.
     """
-    path = profile or CPU_PROFILE
-    found = load_profile(path) if profile or CPU_PROFILE.exists() else None
-    if found is not None and is_of(found, device):
+    found = load_profile(profile or shipped_for(device))
+    if is_of(found, device):
         tuning = as_measured(found)
         made = engines(weights, tuning.ways, device, threads, tuning.buckets)
         return Runners(tuning, made) if len(made) > 1 else next(iter(made.values()))
@@ -144,6 +142,7 @@ class Server:
         token: str = "",
         workers: int = 1,
         share: float = 1.0,
+        paced: bool = True,
         device: str = "cpu",
     ) -> None:
         if workers < 1 or not 0 < share <= 1:
@@ -151,6 +150,7 @@ class Server:
                 f"workers={workers}, share={share}: give 1 or more, and 0 < share <= 1"
             )
         self.sock, self.runner, self.form, self.device = sock, runner, form, device
+        self.paced = paced  # waits after batches; else the device itself keeps it to its share
         self.hello: dict[str, Any] = {
             "digest": digest,
             "name": name,
@@ -214,7 +214,7 @@ class Server:
             profile,
             self.post,
             workers=self.hello["workers"],
-            share=self.hello["share"],
+            share=self.hello["share"] if self.paced else 1.0,
             warm=warm,
             knobs=Knobs(**told["knobs"]),
             meter=meter(self.device, idle_w=profile.idle_w, busy_w=profile.busy_w),
@@ -295,7 +295,8 @@ def run_server(
     """Connect to a fleet and serve until it ends. `about`: name, kind, token, workers, share."""
     if cpu_list:
         os.sched_setaffinity(0, parsed_cpus(cpu_list))
-    checked_device(device)
+    if checked_device(device) != "cpu" and limit_sms(about.get("share", 1.0)):
+        about["paced"] = False
     runner: Runner
     if noop:
         form, digest = Form(), NOOP
@@ -308,6 +309,17 @@ def run_server(
     server = Server(sock, runner, form, digest=digest, device=device, **about)
     on_start(server)
     server.serve()
+
+
+def limit_sms(share: float) -> bool:
+    """Give this process a share of the GPU's multiprocessors, where NVIDIA's MPS shares them out;
+    must come before CUDA starts.
+    """
+    folder = os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")
+    if not Path(folder, "control").exists():
+        return False
+    os.environ["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = f"{100 * share:g}"
+    return True
 
 
 def parsed_cpus(text: str) -> set[int]:

@@ -27,9 +27,9 @@ from trimtab.serving.http_front import HttpFront
 from trimtab.serving.live_fleet import LiveFleet
 from trimtab.serving.live_router import Router, router_of, tried
 from trimtab.serving.member import Member
-from trimtab.serving.serve_profile import ServeProfile, modelled
+from trimtab.serving.serve_profile import ServeProfile, path_of, shipped_for
 from trimtab.serving.serve_profile import load as load_profile
-from trimtab.serving.server import CPU_PROFILE, NOOP, WEIGHTS, checked_device, digest_of
+from trimtab.serving.server import NOOP, WEIGHTS, checked_device, digest_of
 from trimtab.serving.slim_form import WIDTHS, row_of
 from trimtab.serving.spawn import Processes, RayActors
 
@@ -46,7 +46,7 @@ class Settings:
     """What an operator may say."""
 
     weights: str = ""  # "" = the network that is shipped
-    profile: str = ""  # "" = the shipped one, or a modelled one where there is none
+    profile: str = ""  # a file or a shipped one's name; "" = the shipped one for the device
     router: str = "priced"  # a name, or a .npz file
     fixed: str = ""  # widths of routers that do not choose, such as 0.25,0.5,0.75,1
     shares: tuple[float, ...] = (1.0,)  # speed of each local server; () = none
@@ -84,10 +84,7 @@ def fixed_row(text: str) -> int:
 
 def profile_of(path: str, weights: slim_weights.Weights) -> ServeProfile:
     """The profile asked for, with the accuracy of this network where it was measured."""
-    if path:
-        found = load_profile(path)
-    else:
-        found = load_profile(CPU_PROFILE) if CPU_PROFILE.exists() else modelled(weights.form)
+    found = load_profile(path)
     if np.isfinite(weights.accuracy).all():
         object.__setattr__(found, "accuracy", weights.accuracy)
     return found
@@ -105,12 +102,12 @@ class Service:
         self.tracer = tracer_of(settings)
         if settings.device != "cpu" and not settings.profile:
             say(
-                "routing by a CPU's profile until servers show their speed; better: "
+                "routing by an H200's profile until servers show their speed; better: "
                 f"trimtab serve profile --device {settings.device}, then --profile"
             )
         say("starting; the first time after an update, rules are compiled for about half a minute")
         self.weights = slim_weights.load(settings.weights or WEIGHTS)
-        self.profile = profile_of(settings.profile, self.weights)
+        self.profile = profile_of(settings.profile or shipped_for(settings.device), self.weights)
         self.fixed = fixed_row(settings.fixed)
         self.token = settings.token or secrets.token_urlsafe(16)
         self.log = logging.getLogger("trimtab.serve")
@@ -219,11 +216,11 @@ class Service:
         if settings.ray:
             options = {"weights": settings.weights, "noop": settings.noop}
             options |= {"workers": settings.workers, "threads": settings.threads}
-            options["profile"] = os.path.abspath(settings.profile) if settings.profile else ""
+            options["profile"] = str(path_of(settings.profile)) if settings.profile else ""
             return RayActors(self.tcp_address, self.token, settings.shares, options)
         told = ["--workers", str(settings.workers), "--device", settings.device]
         told += ["--weights", os.path.abspath(settings.weights)] if settings.weights else []
-        told += ["--profile", os.path.abspath(settings.profile)] if settings.profile else []
+        told += ["--profile", str(path_of(settings.profile))] if settings.profile else []
         told += ["--noop"] if settings.noop else []
         return Processes(self.fleet_address, settings.shares, told, settings.threads)
 

@@ -12,6 +12,8 @@ from trimtab.serving.slim_form import SEGMENTS, TUPLES, WIDTHS
 
 # Upper edges of the latency bins, a fifth apart: 0.1 ms .. 12 s; one bin more holds what is above.
 LATENCY_EDGES_S: Array = 1e-4 * 1.2 ** np.arange(65)
+# Upper edges of the bins for batches, by their real over their expected time: 0.5 .. 10
+RATIO_EDGES: Array = 0.5 * 1.05 ** np.arange(62)
 RECENT_S = 10.0  # what "over the last seconds" means
 
 STARTING, WARMING, READY, SUSPECT, DRAINING, GONE = (
@@ -88,15 +90,11 @@ class FleetView:
     latency_p95_s: float = 0.0
     latency_p99_s: float = 0.0
     latency_bins: Array = field(default_factory=lambda: np.zeros(len(LATENCY_EDGES_S) + 1, int))
+    ratio_bins: Array = field(default_factory=lambda: np.zeros(len(RATIO_EDGES) + 1, int))
     come_hz: float = 0.0  # requests arrived a second, of the last seconds
     done_hz: float = 0.0
     width_counts: Array = field(default_factory=lambda: np.zeros(len(TUPLES), int))  # rows
     servers: list[ServerView] = field(default_factory=list)
-
-    @property
-    def latency_cumulative(self) -> Array:
-        """(len(LATENCY_EDGES_S) + 1,) answers at or below each edge, the last one all of them."""
-        return np.cumsum(self.latency_bins)
 
     @property
     def width_shares(self) -> Array:

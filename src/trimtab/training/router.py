@@ -12,8 +12,9 @@ import numpy as np
 import torch
 
 from trimtab.errors import ServeError
-from trimtab.serving.learned_router import AHEAD, PAPER, profile_for, save
+from trimtab.serving.learned_router import AHEAD, PAPER, save
 from trimtab.serving.serve_profile import ServeProfile
+from trimtab.serving.serve_profile import load as load_profile
 from trimtab.training.checkpoint import (
     log_to,
     read_checkpoint,
@@ -57,7 +58,7 @@ def train_router(
     out: str | Path,
     *,
     kind: str = "ahead",
-    profile: str = "",
+    profile: str = "cpu",
     seed: int = 0,
     command: str = "",
     **settings: Any,
@@ -71,7 +72,7 @@ def train_router(
     if kind not in KINDS:
         raise ServeError(f"kind={kind!r} is unknown; give one of {', '.join(KINDS)}")
     out, on = Path(out), RouterSettings(**settings).check()
-    costs = profile_for(profile)
+    costs = load_profile(profile)
     made = {"kind": kind, "seed": seed, **asdict(on)}
     trained = _searched if kind == "ahead" else _ppo
     held = (read_checkpoint(out, made, FREE) or {}).get("state", {})

@@ -64,6 +64,16 @@ def test_a_lone_request_takes_the_sum_of_its_segments():
     assert totals(made).accuracy == PROFILE.accuracy[row]
 
 
+def test_batch_times_vary_as_they_are_told_to():
+    arrival_s = np.arange(1.0, 401.0)
+    made = ran("shortest_queue", arrival_s, np.inf, spread=(0.5, 2.0))
+    latency_s = made.request["done_s"] - made.request["arrival_s"]
+    plan_s = tuple_s(PROFILE, 1)[255]
+    assert latency_s.mean() == pytest.approx(1.25 * plan_s, rel=0.05)
+    assert latency_s.min() == pytest.approx(0.5 * plan_s)
+    assert latency_s.max() == pytest.approx(2.0 * plan_s)
+
+
 def test_the_way_to_a_server_is_paid_once_when_it_stays_there():
     profile = modelled(hand_over_s=2.0)
     made = fleets(profile, 1, 1, hop_s=0.01, knobs=KEPT)
@@ -217,6 +227,7 @@ def test_one_seed_gives_the_same_bytes():
     [
         (lambda: fleets(PROFILE, speeds=()), r"speeds=\(\)"),
         (lambda: fleets(PROFILE, warm=[256]), "tuple 256"),
+        (lambda: fleets(PROFILE, spread=(1.0, 0.0)), r"spread=\(1.0, 0.0\)"),
         (lambda: fleets(PROFILE, knobs=Knobs(memory_max_b=5e7)), "warm instances"),
         (lambda: begin(fleets(PROFILE, 1, 2), np.zeros(3), 1.0), r"shape \(3,\)"),
         (lambda: begin(fleets(PROFILE, 1, 2), np.array([1.0, 0.0]), 1.0), "sorted"),

@@ -20,6 +20,7 @@ from trimtab.serving.live_route import (
 from trimtab.serving.live_router import router_of, slimmest_of
 from trimtab.serving.live_state import live_arrays
 from trimtab.serving.serve_profile import modelled
+from trimtab.serving.view import RATIO_EDGES
 
 PROFILE = modelled()
 SLOTS = 16
@@ -222,6 +223,17 @@ def test_speed_is_the_profiles_time_over_the_real_one():
     for _ in range(2000):
         played.back([], [], runs=[(0, 0, 3, 1, real_s)])
     assert played.f.server[0]["speed"] == pytest.approx(0.25, rel=0.05)
+
+
+def test_batches_are_counted_by_their_real_over_their_expected_time():
+    played = History("shortest_queue")
+    real_s = float(PROFILE.time_s[0, 0, 3, 0])
+    for ratio in (0.1, 1.3, 100.0):
+        played.f.server[0]["speed"] = 1.0
+        played.back([], [], runs=[(0, 0, 3, 1, ratio * real_s)])
+    counted = np.flatnonzero(played.x.ratios)
+    assert counted[0] == 0 and counted[-1] == len(RATIO_EDGES)
+    assert RATIO_EDGES[counted[1] - 1] < 1.3 <= RATIO_EDGES[counted[1]]
 
 
 def test_rows_sent_since_a_report_are_still_coming():

@@ -7,7 +7,7 @@ from trimtab.errors import ServeError, UnknownName
 from trimtab.serving import arrivals, routers
 from trimtab.serving.fleet_state import LATE, begin, fleets, totals
 from trimtab.serving.greedy import Knobs
-from trimtab.serving.serve_profile import front, modelled, tuple_s
+from trimtab.serving.serve_profile import front, load, modelled, tuple_s
 
 PROFILE = modelled(hand_over_s=0.0)
 KEPT = Knobs(idle_unload_s=np.inf)
@@ -52,6 +52,16 @@ def test_random_uses_every_server_and_width():
 def test_a_fixed_tuple_is_kept():
     made = ran("shortest_queue", apart(3), fixed=27)
     assert made.request["widths"].tolist() == [27] * 3
+
+
+def test_priced_answers_at_once_where_waiting_wins_nothing():
+    profile = load("h200")  # a batch of 16 takes little longer than one of 1
+    made = fleets(profile, 1, 32, knobs=KEPT)
+    begin(made, np.zeros(32), 0.1)
+    routers.run(made, routers.rule(profile, "priced"))
+    latency_s = made.request["done_s"] - made.request["arrival_s"]
+    assert (made.request["widths"] == 255).all()
+    assert latency_s.max() < 4 * tuple_s(profile, 16)[255]
 
 
 @pytest.mark.parametrize("name", ["max_accuracy", "max_batch", "slack_fit"])

@@ -1,5 +1,6 @@
 """A server runs each segment as its profile found best, and leaves batches on the device."""
 
+import os
 import socket
 import threading
 from dataclasses import replace
@@ -15,7 +16,7 @@ from trimtab.serving.power import Model
 from trimtab.serving.runners import Runners, as_measured, is_of
 from trimtab.serving.segments import Segments
 from trimtab.serving.serve_profile import modelled, processor_name, save
-from trimtab.serving.server import Server, main, runner_of
+from trimtab.serving.server import Server, limit_sms, main, runner_of
 from trimtab.serving.torch_segments import TorchSegments, Way
 from trimtab.serving.wire import ANSWER, UNRUN, Work
 from trimtab.serving.workshop import Workshop
@@ -153,6 +154,15 @@ def test_the_meter_is_that_of_the_device(monkeypatch):
             thread.join(LIMIT_S)
         server.shop.close(0.0)
     assert asked == ["cuda:1"]
+
+
+def test_a_gpu_shared_out_by_mps_keeps_a_server_to_its_share(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+    monkeypatch.setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "")
+    assert not limit_sms(0.4)
+    (tmp_path / "control").touch()
+    assert limit_sms(0.4)
+    assert os.environ["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "40"
 
 
 @pytest.mark.parametrize("device", ["tpu", "cuda:x", "cuda:", ""])
