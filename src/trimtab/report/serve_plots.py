@@ -15,7 +15,7 @@ import matplotlib
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import LogLocator, NullFormatter, PercentFormatter
 
 from trimtab.core import Array
 from trimtab.report.plots import PALETTE, STYLE
@@ -101,6 +101,8 @@ def _axes(label: str) -> Callable[[Any], None]:
         panel.set_xlabel(SHARE)
         panel.set_ylabel(label)
         panel.set_yscale("log")
+        panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        panel.yaxis.set_minor_formatter(NullFormatter())
         panel.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         panel.set_xlim(0, 1.05)
         panel.xaxis.set_major_formatter(PercentFormatter(1.0))
