@@ -99,7 +99,7 @@ def test_json_of_the_group_of_traces_is_all_that_is_printed(monkeypatch, capsys)
 def test_an_unknown_group_is_one_line_with_the_known_ones(monkeypatch, capsys):
     code, out, err = run(monkeypatch, capsys, "nonsense-group")
     assert (code, out) == (2, "")
-    known = "engine, traces, learning, serve"
+    known = "engine, traces, learning, serve, faults"
     assert err == f"error: group 'nonsense-group' is unknown; known: {known}\n"
 
 

@@ -46,8 +46,9 @@ class Row(NamedTuple):
 def group_of(group: str) -> dict[str, Callable[[Setup], Measured]]:
     """The benchmarks of a group by name."""
     if group not in GROUPS:
-        # serve has rows of another form: see bench.serve
-        raise UnknownName(f"group {group!r} is unknown; known: {', '.join(GROUPS)}, serve")
+        # those of live fleets have rows of another form: see bench.serve and bench.faults
+        known = ", ".join((*GROUPS, "serve", "faults"))
+        raise UnknownName(f"group {group!r} is unknown; known: {known}")
     return GROUPS[group]
 
 

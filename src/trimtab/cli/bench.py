@@ -9,6 +9,7 @@ import typer
 from rich.box import SIMPLE
 from rich.table import Table
 
+from trimtab.cli.bench_faults import bench_faults
 from trimtab.cli.bench_serve import bench_serve
 from trimtab.cli.shown import JsonOption, bar, out, say, three_digits, write_json
 
@@ -31,11 +32,17 @@ app = typer.Typer()
 
 `trimtab bench serve --peers-python ~/peers/bin/python --server trimtab --server litserve`
 
+`trimtab bench faults` — a fleet flooded, and a server killed: about 3 minutes
+
+`trimtab bench faults --only killed`, `trimtab bench faults --only overload --seconds 10`
+
 `trimtab bench --only swf-fcfs --only swf-fcfs-easy --swf log.swf.gz --json -`
 """
 )
 def bench(
-    group: Annotated[str, typer.Argument(help="engine, traces, learning or serve.")] = "engine",
+    group: Annotated[
+        str, typer.Argument(help="engine, traces, learning, serve or faults.")
+    ] = "engine",
     only: Annotated[list[str] | None, typer.Option(help="One row; may be repeated.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Smaller inputs, about 20 s.")] = False,
     swf: Annotated[str | None, typer.Option(help="A log in place of the made one.")] = None,
@@ -50,13 +57,18 @@ def bench(
         typer.Option(help="serve: a Python that has the peers, or SERVER=PATH; may be repeated."),
     ] = None,
     rounds: Annotated[int, typer.Option(help="serve: turns of every server.")] = 3,
-    seconds: Annotated[float, typer.Option(help="serve: length of one run.")] = 3.0,
+    seconds: Annotated[
+        float | None, typer.Option(help="serve: length of one run, 3; faults: of a flood, 30.")
+    ] = None,
     json_file: JsonOption = None,
 ) -> None:
     """Measure the speed of the engine on this machine, beside peers that are installed."""
     if group == "serve":
         words = server or [], peers_python or []
-        bench_serve(only, quick, *words, rounds, seconds, json_file)
+        bench_serve(only, quick, *words, rounds, 3.0 if seconds is None else seconds, json_file)
+        return
+    if group == "faults":
+        bench_faults(only, quick, seconds, json_file)
         return
     from trimtab.bench import Setup
 

@@ -56,6 +56,7 @@ class Told(NamedTuple):
     kept: dict[int, bytes]
     wall_s: float
     cpu_s: float
+    began_s: float  # the start on the monotonic clock, which all processes of a machine share
 
 
 class Run:
@@ -326,7 +327,7 @@ async def run_job(job: Job) -> Told:
             task.cancel()
     planned_s = [moment_s - begin_s for moment_s in run.planned_s]
     sent_s = [moment_s - begin_s for moment_s in run.sent_s]
-    return Told(planned_s, sent_s, run.latency_s, run.status, run.kept, wall_s, cpu_s)
+    return Told(planned_s, sent_s, run.latency_s, run.status, run.kept, wall_s, cpu_s, begin_s)
 
 
 def main() -> None:

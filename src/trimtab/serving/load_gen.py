@@ -38,6 +38,7 @@ class Driven(NamedTuple):
     kept: dict[int, bytes]  # bodies of some answers, by row
     wall_s: float
     cpu_s: float  # of the generator itself
+    began_s: float = 0.0  # the start on this machine's monotonic clock
 
     @property
     def good(self) -> Array:
@@ -178,6 +179,7 @@ def driven(job: Job) -> Driven:
         told.kept,
         told.wall_s,
         told.cpu_s,
+        told.began_s,
     )
 
 

@@ -22,6 +22,7 @@ from trimtab.serving.slim_form import SEGMENTS, TUPLES, WIDTHS
 MARGINS = (0.1, 0.5)  # share of a request's time that is kept for what nobody can plan
 LATE_MAX = 0.02  # of the answers, before more is kept
 LEARN_ANSWERS = 50  # between two looks at that
+MORE, MORE_MAX, LESS = 0.02, 0.1, 0.005  # steps: at LATE_MAX and, in proportion, at most; back
 PRIOR_S = 0.1  # worker seconds that a server's word for its speed counts for
 PLANLESS = (RANDOM, HEADS)  # routers that choose every segment anew, and any width
 UNIFORM = [0, 85, 170, 255]
@@ -93,7 +94,8 @@ class Capacity:
         self.batch_max, self.objective_s = batch_max, objective_s
         # (batch_max, 256) seconds of a batch of 1, 2, ...
         self.batch_s: Array = np.array([tuple_s(profile, n) for n in range(1, batch_max + 1)])
-        self.hz, self.rows, self.margin = 0.0, 2 * batch_max, margin
+        self.hz, self.rows = 0.0, 2 * batch_max
+        self.margin = self.first = margin
         self.answered = self.in_time = self.refused = 0
 
     def count(self, f: Fleets, router: Router) -> None:
@@ -120,15 +122,21 @@ class Capacity:
         self.rows = open_rows
 
     def learn(self, answered: int, in_time: int, refused: int) -> None:
-        """Keep more to spare where answers are late, less where few are and some are refused."""
+        """Keep more to spare where answers are late, less where few are.
+
+        Much at once where many are late: a flood takes cores from the servers from one moment to
+        the next. Back to what it was at first, and below that only where requests are refused.
+        """
         done = answered - self.answered
         if done < LEARN_ANSWERS:
             return
-        late = done - (in_time - self.in_time)
-        if late > LATE_MAX * done:
-            self.margin = max(min(self.margin + 0.02, MARGINS[1]), self.margin)
-        elif refused > self.refused and late < LATE_MAX * done / 2:
-            self.margin = min(max(self.margin - 0.005, MARGINS[0]), self.margin)
+        late = (done - (in_time - self.in_time)) / done
+        if late > LATE_MAX:
+            more = min(MORE * late / LATE_MAX, MORE_MAX)
+            self.margin = max(min(self.margin + more, MARGINS[1]), self.margin)
+        elif late < LATE_MAX / 2:
+            least = MARGINS[0] if refused > self.refused else max(self.first, MARGINS[0])
+            self.margin = min(max(self.margin - LESS, least), self.margin)
         self.answered, self.in_time, self.refused = answered, in_time, refused
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from trimtab.core import Array
 from trimtab.errors import ServeError
+from trimtab.serving.memory_left import check_room
 from trimtab.serving.slim_form import (
     COLOURS,
     SEGMENTS,
@@ -31,6 +32,7 @@ NORM_EPSILON = 1e-5  # of the group normalisation, as in torch
 # how far onnxruntime rewrites the graph: all = also blocks of channels, which a layer of many
 # channels and few pixels is better off without
 LEVELS = ("ALL", "EXTENDED")
+LOAD_COPIES = 6  # of a segment's weights that are held while it loads, as measured; 4 stay
 MOVING = "batch"  # the name of the dimension that may differ from call to call
 
 
@@ -68,13 +70,15 @@ class Segments:
         return x
 
     def load(self, segment: int, before: int, width: int) -> Any:
-        """The session of one segment, made where there is none yet."""
+        """The session of one segment, made where there is none yet; MemoryError = no room."""
         key = checked_key(segment, before, width)
         session = self._sessions.get(key)
         if session is None:
             with self._loading:
-                session = self._sessions.get(key) or _session(model(self.weights, *key), self)
-                self._sessions[key] = session
+                session = self._sessions.get(key)
+                if session is None:
+                    check_room(LOAD_COPIES * self.bytes_of(*key))
+                    session = self._sessions[key] = _session(model(self.weights, *key), self)
         return session
 
     def unload(self, segment: int, before: int, width: int) -> bool:

@@ -82,6 +82,24 @@ def test_the_margin_grows_while_answers_are_late_and_shrinks_while_requests_are_
     assert found.margin == pytest.approx(0.1)
 
 
+def test_the_margin_grows_in_proportion_to_what_is_late():
+    grown = []
+    for late in (3, 6, 90):
+        found = capacity()
+        found.learn(100, 100 - late, 0)
+        grown.append(found.margin - 0.15)
+    assert grown == pytest.approx([0.03, 0.06, 0.1])
+
+
+def test_after_a_hiccup_without_refusals_the_margin_goes_back_to_what_it_was():
+    found = capacity()
+    found.learn(100, 0, 0)
+    assert found.margin > 0.2
+    for turn in range(2, 100):
+        found.learn(100 * turn, 100 * (turn - 1), 0)
+    assert found.margin == pytest.approx(0.15)
+
+
 def test_without_refusals_or_lateness_the_margin_stays():
     found = capacity()
     for turn in range(100):
