@@ -17,8 +17,9 @@ from trimtab.serving.front import Answer, Asked
 from trimtab.serving.live_fleet import LiveFleet
 from trimtab.serving.live_router import router_of, tried
 from trimtab.serving.member import Member
+from trimtab.serving.runner import Zeros
 from trimtab.serving.serve_profile import modelled
-from trimtab.serving.server import Server, Zeros
+from trimtab.serving.server import Server
 from trimtab.serving.slim_form import Form
 from trimtab.serving.slim_weights import Weights
 from trimtab.serving.wire import connected

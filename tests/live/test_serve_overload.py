@@ -84,9 +84,10 @@ def test_a_server_without_memory_for_more_instances_serves_on_and_loses_nothing(
     with Serving(*options) as serving:
         words = [serving.address("fleet"), "--token", "t", "--name", "cramped"]
         cramped = subprocess.Popen(
-            [sys.executable, "-c", CRAMPED, "800", *words],
+            [sys.executable, "-c", CRAMPED, "900", *words],
             stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-            env=python_env(OMP_NUM_THREADS="1"),
+            # an arena a thread would take address space that nobody uses
+            env=python_env(OMP_NUM_THREADS="1", MALLOC_ARENA_MAX="1"),
         )  # fmt: skip
         try:
             serving.until(lambda: "cramped is ready" in serving.text(), 60)

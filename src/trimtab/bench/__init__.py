@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import platform
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 
 from trimtab.bench import learning, traces
 from trimtab.bench.cases import BY_NAME, Measured, Setup
+from trimtab.bench.chosen import chosen_of
 from trimtab.errors import TraceError, UnknownName
 
 PACKAGES = ("trimtab", "numpy", "numba", "duckdb", "simpy", "hpcsim", "polars")
@@ -53,16 +53,8 @@ def group_of(group: str) -> dict[str, Callable[[Setup], Measured]]:
 
 
 def chosen(only: Sequence[str] | None, group: str = "engine") -> list[str]:
-    """The names to measure, in the table's order; several may be given in one text with commas."""
-    known = group_of(group)
-    wanted = [name for text in only or () for name in text.split(",") if name]
-    for name in wanted:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
-            raise UnknownName(
-                f"benchmark {name!r} is unknown; did you mean {near!r}? known: {', '.join(known)}"
-            )
-    return [name for name in known if name in wanted or not wanted]
+    """The names to measure, in the table's order."""
+    return list(chosen_of(only, group_of(group), "benchmark"))
 
 
 def measured(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -23,7 +23,6 @@ from trimtab.bench.fault_fleet import Watch, fleet_of, server_of
 from trimtab.bench.serve_hosts import Host
 from trimtab.bench.serve_wires import BINARY, requests
 from trimtab.core import Array
-from trimtab.errors import UnknownName
 from trimtab.serving.arrivals import poisson
 from trimtab.serving.load_gen import Driven, drive
 
@@ -151,15 +150,6 @@ def rung(share: float) -> str:
 
 def flood(times: int) -> str:
     return f"peak x {times}"
-
-
-def chosen_cases(only: Sequence[str] | None) -> tuple[str, ...]:
-    """The cases to measure; several may be given in one text with commas."""
-    wanted = [name for text in only or () for name in text.split(",") if name]
-    for name in wanted:
-        if name not in CASES:
-            raise UnknownName(f"case {name!r} is unknown; known: {', '.join(CASES)}")
-    return tuple(case for case in CASES if case in wanted or not wanted)
 
 
 def stream(rate_hz: float, seconds: float, seed: int) -> Array:

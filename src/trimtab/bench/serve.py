@@ -17,7 +17,7 @@ import numpy as np
 
 from trimtab.bench.serve_hosts import FLOOR, OURS, SERVERS, Host, hosted, missing, probed
 from trimtab.bench.serve_wires import Wire, check, requests
-from trimtab.errors import ServeError, UnknownName
+from trimtab.errors import ServeError
 from trimtab.serving.arrivals import poisson
 from trimtab.serving.load_gen import Driven, drive, drive_closed
 
@@ -56,6 +56,7 @@ class Plan(NamedTuple):
     rounds: int = 3
     seconds: float = 3.0  # of one run
     refine: int = 3  # halvings of the step between a rate that is held and one that is not
+    processes: int = 1  # of each server that compute
 
 
 class Point(NamedTuple):
@@ -144,7 +145,7 @@ class Session:
 
     def measure(self, name: str, model: str) -> None:
         python = self.plan.pythons[name]
-        with hosted(name, model, python, self.orphans) as host:
+        with hosted(name, model, python, self.orphans, self.plan.processes) as host:
             for wire in wires_of(self.plan, name, model):
                 self.points.append(point(host, wire, self.plan))
 
@@ -188,15 +189,6 @@ def spread(
 def finite(value: float) -> float | None:
     """As JSON has it: a latency without end is null."""
     return value if math.isfinite(value) else None
-
-
-def chosen_cases(only: Sequence[str] | None) -> tuple[str, ...]:
-    """The cases to measure; several may be given in one text with commas."""
-    wanted = [name for text in only or () for name in text.split(",") if name]
-    for name in wanted:
-        if name not in CASES:
-            raise UnknownName(f"case {name!r} is unknown; known: {', '.join(CASES)}")
-    return tuple(case for case in CASES if case in wanted or not wanted)
 
 
 def point(host: Host, wire: Wire, plan: Plan) -> Point:

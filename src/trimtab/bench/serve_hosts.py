@@ -221,12 +221,20 @@ def free_port() -> int:
 
 @contextmanager
 def hosted(
-    name: str, model: str, python: str = sys.executable, orphans: dict[str, int] | None = None
+    name: str,
+    model: str,
+    python: str = sys.executable,
+    orphans: dict[str, int] | None = None,
+    processes: int = 1,
 ) -> Iterator[Host]:
-    """A server that answers rightly, for the time of a `with`; adds what it leaves to `orphans`."""
+    """A server that answers rightly, for the time of a `with`; adds what it leaves to `orphans`.
+
+    processes: how many of its processes compute.
+    """
     server, port, mark = SERVERS[name], free_port(), secrets.token_hex(8)
     command = [python, "-P", "-m", f"trimtab.peer_servers.{server.module}", "--model", model]
     command += ["--port", str(port), "--limit-s", str(LIFE_LIMIT_S)]
+    command += ["--processes", str(processes)]
     quiet = {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0", "PYTHONUNBUFFERED": "1"}
     with package_folder() as folder, tempfile.TemporaryFile() as log:
         env = python_env() if python == sys.executable else {**os.environ, "PYTHONPATH": folder}

@@ -32,6 +32,8 @@ app = typer.Typer()
 
 `trimtab bench serve --peers-python ~/peers/bin/python --server trimtab --server litserve`
 
+`trimtab bench serve --processes 2 --only net-json` — every server computes on two cores
+
 `trimtab bench faults` — a fleet flooded, and a server killed: about 3 minutes
 
 `trimtab bench faults --only killed`, `trimtab bench faults --only overload --seconds 10`
@@ -60,12 +62,17 @@ def bench(
     seconds: Annotated[
         float | None, typer.Option(help="serve: length of one run, 3; faults: of a flood, 30.")
     ] = None,
+    processes: Annotated[
+        int, typer.Option(help="serve: processes that compute, of every server.")
+    ] = 1,
     json_file: JsonOption = None,
 ) -> None:
     """Measure the speed of the engine on this machine, beside peers that are installed."""
     if group == "serve":
         words = server or [], peers_python or []
-        bench_serve(only, quick, *words, rounds, 3.0 if seconds is None else seconds, json_file)
+        bench_serve(
+            only, quick, *words, rounds, 3.0 if seconds is None else seconds, processes, json_file
+        )
         return
     if group == "faults":
         bench_faults(only, quick, seconds, json_file)

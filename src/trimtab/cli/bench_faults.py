@@ -12,7 +12,7 @@ from typing import Any
 from rich.box import SIMPLE
 from rich.table import Table
 
-from trimtab.cli.shown import bar, command_line, out, say, write_json
+from trimtab.cli.shown import command_line, out, say, went_through, write_json
 from trimtab.errors import TrimtabError
 
 HOLDS = {True: "yes", False: "NO", None: "-"}
@@ -25,28 +25,23 @@ def bench_faults(
     only: list[str] | None, quick: bool, seconds: float | None, json_file: str | None
 ) -> None:
     """Measure and show, and what is finished also after Ctrl-C."""
+    from trimtab.bench.chosen import chosen_of
     from trimtab.bench.fault_claims import as_json
-    from trimtab.bench.faults import Plan, Session, chosen_cases
+    from trimtab.bench.faults import CASES, Plan, Session
 
     seconds = SECONDS if seconds is None else seconds
     if not 0 < seconds <= 600:
         raise TrimtabError(f"--seconds {seconds:g}: give more than 0, and 600 s at most")
-    plan = Plan(chosen_cases(only), seconds)
+    plan = Plan(chosen_of(only, CASES, "case"), seconds)
     if quick:
         plan = plan._replace(seconds=min(seconds, 2.0), ladder=(0.7, 1.0), before_s=2, after_s=4)
     session = Session(plan)
-    interrupted = False
-    try:
-        with bar("measuring", len(session.names)) as step:
-            for number, name in enumerate(session.run()):
-                step(name, min(number, 1))
-    except KeyboardInterrupt:
-        interrupted = True
+    finished = went_through(session.run(), len(session.names))
     if json_file:
         write_json(json_file, as_json(session))
     if json_file != "-":
         show(session)
-    if interrupted:
+    if not finished:
         say(f"stopped after {len(session.steps)} rates; what is finished is above")
         sys.exit(130)
 

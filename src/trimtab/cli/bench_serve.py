@@ -11,10 +11,11 @@ from typing import Any
 from rich.box import SIMPLE
 from rich.table import Table
 
-from trimtab.cli.shown import bar, command_line, out, say, three_digits, write_json
+from trimtab.cli.shown import command_line, out, say, three_digits, went_through, write_json
 from trimtab.errors import TrimtabError
 
 QUICK_SERVERS = ("trimtab", "trimtab-front", "bare-app")
+PROCESSES_MOST = 64
 HEADS = {
     "closed-1-p50": "1 client\np50 ms",
     "closed-16": "16 clients\nreq/s",
@@ -33,28 +34,27 @@ def bench_serve(
     pythons: list[str],
     rounds: int,
     seconds: float,
+    processes: int,
     json_file: str | None,
 ) -> None:
     """Measure and show, and what is finished also after Ctrl-C."""
-    from trimtab.bench.serve import Plan, Session, chosen_cases
+    from trimtab.bench.chosen import chosen_of
+    from trimtab.bench.serve import CASES, Plan, Session
     from trimtab.bench.serve_hosts import interpreters, named
 
-    if rounds < 1 or not 0 < seconds <= 60:
+    if rounds < 1 or not 0 < seconds <= 60 or not 0 < processes <= PROCESSES_MOST:
         raise TrimtabError(
-            f"--rounds {rounds} --seconds {seconds}: give 1 round or more, and 60 s at most"
+            f"--rounds {rounds} --seconds {seconds} --processes {processes}: give 1 round or more,"
+            f" 60 s at most, and 1..{PROCESSES_MOST} processes"
         )
     words = servers or (list(QUICK_SERVERS) if quick else [])
-    plan = Plan(tuple(named(words)), interpreters(pythons), chosen_cases(only), rounds, seconds)
+    cases = chosen_of(only, CASES, "case")
+    plan = Plan(tuple(named(words)), interpreters(pythons), cases, rounds, seconds)
+    plan = plan._replace(processes=processes)
     if quick:
         plan = plan._replace(rounds=1, seconds=min(seconds, 0.3), refine=0)
     session = Session(plan)
-    interrupted = False
-    try:
-        with bar("measuring", len(session.turns)) as step:
-            for number, name in enumerate(session.run()):
-                step(name, min(number, 1))
-    except KeyboardInterrupt:
-        interrupted = True
+    finished = went_through(session.run(), len(session.turns))
     if json_file:
         write_json(json_file, as_json(session))
     if json_file == "-":
@@ -62,7 +62,7 @@ def bench_serve(
             say(text)
     else:
         show(session)
-    if interrupted:
+    if not finished:
         say(f"stopped after {len(session.points)} points; what is finished is above")
         sys.exit(130)
 
@@ -75,6 +75,7 @@ def as_json(session: Any) -> list[dict[str, Any]]:
         used_us = statistics.median(point.generator_us for point in session.points)
         rows.append({"name": "generator-cpu", "value": used_us, "unit": "us/req", **blank})
     left = sum(session.orphans.values())
+    rows.append({"name": "processes", "value": session.plan.processes, "unit": "each", **blank})
     rows.append(
         {"name": "orphans", "value": left, "unit": "processes", **blank, "servers": session.orphans}
     )
@@ -109,7 +110,8 @@ def header(session: Any) -> str:
     return (
         f"{command_line()}\n{machine}; {versions}\n"
         f"medians of {plan.rounds} rounds (lowest..highest), {plan.seconds:g} s a run, one server"
-        " at a time; net = the shipped network at width 0.25, peers batch up to 8"
+        f" at a time, computing processes each: {plan.processes}; net = the shipped network at"
+        " width 0.25, peers batch up to 8"
     )
 
 

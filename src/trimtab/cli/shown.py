@@ -7,7 +7,7 @@ import re
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -72,6 +72,17 @@ def bar(what: str, total: int) -> Iterator[Any]:
             f"{what} (the first run on a machine compiles the engine)", total=total
         )
         yield lambda name, done: progress.update(task, advance=done, description=f"{what} {name}")
+
+
+def went_through(names: Iterable[str], total: int) -> bool:
+    """Show what is being measured; False after Ctrl-C."""
+    try:
+        with bar("measuring", total) as step:
+            for number, name in enumerate(names):
+                step(name, min(number, 1))
+    except KeyboardInterrupt:
+        return False
+    return True
 
 
 def readable(value: Any) -> str:

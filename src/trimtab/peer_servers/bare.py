@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,6 +15,7 @@ import uvicorn
 from trimtab.core import Array
 from trimtab.peer_servers.work import BATCH, HOST, IMAGE, Answers, answers, asked
 
+MODEL = "TRIMTAB_BENCH_MODEL"
 JSON_SIZE = b"inference-header-content-length"
 
 
@@ -97,9 +99,16 @@ def app_of(model: str) -> Any:
     return app
 
 
+def app_from_environment() -> Any:
+    """The application of one of several worker processes, which has no command line of its own."""
+    return app_of(os.environ[MODEL])
+
+
 if __name__ == "__main__":
     given = asked()
+    os.environ[MODEL] = given.model
     uvicorn.run(
-        app_of(given.model), host=HOST, port=given.port, log_level="warning", access_log=False,
-        lifespan="off", loop="uvloop", http="httptools", timeout_keep_alive=75,
+        f"{__spec__.name}:app_from_environment", factory=True, workers=given.processes, host=HOST,
+        port=given.port, log_level="warning", access_log=False, lifespan="off", loop="uvloop",
+        http="httptools", timeout_keep_alive=75,
     )  # fmt: skip

@@ -1,4 +1,6 @@
-"""Trimtab's HTTP front before a fleet that answers zeros at once: what the protocol alone costs."""
+"""Trimtab's HTTP front before a fleet that answers zeros at once: what the protocol alone costs,
+in one process always.
+"""
 
 from __future__ import annotations
 

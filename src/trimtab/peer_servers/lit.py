@@ -1,4 +1,4 @@
-"""LitServe: one worker process, batches of up to 8 held for at most 2 ms (none for noop)."""
+"""LitServe: worker processes, batches of up to 8 held for at most 2 ms (none for noop)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ if __name__ == "__main__":
         api = Single(given.model)
     else:
         api = Batched(given.model, max_batch_size=BATCH, batch_timeout=WAIT_S)
-    server = litserve.LitServer(api, accelerator="cpu", devices=1, workers_per_device=1)
+    server = litserve.LitServer(
+        api, accelerator="cpu", devices=1, workers_per_device=given.processes
+    )
     server.run(
         host=HOST, port=given.port, num_api_servers=1, log_level="warning",
         generate_client_file=False, access_log=False,

@@ -1,4 +1,4 @@
-"""Trimtab as its command line starts it: one server behind the front, width 0.25 throughout."""
+"""Trimtab as its command line starts it: servers behind the front, width 0.25 throughout."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ OPTIONS = {"noop": ["--noop"], "net": []}
 WIDTHS = "0.25,0.25,0.25,0.25"  # of the peers, for equal work
 
 
-def words(model: str, port: int) -> list[str]:
+def words(model: str, port: int, processes: int = 1) -> list[str]:
     """The command's words: the one place that knows them."""
-    always = ["--host", HOST, "--http-port", str(port), "--grpc-port", "-1", "--servers", "1"]
+    always = ["--host", HOST, "--http-port", str(port), "--grpc-port", "-1"]
+    always += ["--servers", str(processes)]
     return ["serve", *always, "--router", "fixed", "--fixed", WIDTHS, *OPTIONS[model]]
 
 
 if __name__ == "__main__":
     given = asked()
-    sys.argv = ["trimtab", *words(given.model, given.port)]
+    sys.argv = ["trimtab", *words(given.model, given.port, given.processes)]
     runpy.run_module("trimtab", run_name="__main__", alter_sys=True)

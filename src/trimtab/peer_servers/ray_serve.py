@@ -1,4 +1,4 @@
-"""Ray Serve: one replica, batches of up to 8 held for at most 2 ms (none for noop)."""
+"""Ray Serve: replicas, batches of up to 8 held for at most 2 ms (none for noop)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ if __name__ == "__main__":
     given = asked()
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     ended = threading.Event()
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    ray.init(
+        num_cpus=max(given.processes, 2), include_dashboard=False, log_to_driver=False,
+        logging_level=logging.ERROR,
+    )  # fmt: skip
     for name in (signal.SIGTERM, signal.SIGINT):  # after ray has set its own
         signal.signal(name, lambda number, frame: ended.set())
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
@@ -58,6 +61,7 @@ if __name__ == "__main__":
     serve.start(http_options={"host": HOST, "port": given.port}, logging_config=quiet)
     kind: Any = serve.deployment(
         Single if given.model == "noop" else Batched,
+        num_replicas=given.processes,
         max_ongoing_requests=64,
         ray_actor_options={"num_cpus": 1},
         logging_config=quiet,

@@ -40,6 +40,7 @@ class Asked(argparse.Namespace):
     model: str
     port: int
     limit_s: float
+    processes: int  # that compute
 
 
 def asked() -> Asked:
@@ -48,6 +49,7 @@ def asked() -> Asked:
     parser.add_argument("--model", choices=MODELS, required=True)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--limit-s", type=float, default=600.0)
+    parser.add_argument("--processes", type=int, default=1)
     found = parser.parse_args(namespace=Asked())
     threading.Thread(target=watch, args=(found.limit_s, os.getppid()), daemon=True).start()
     return found

@@ -14,7 +14,7 @@ from trimtab.errors import ServeError
 from .front import Answer, Fleet, stranger, trace_of
 from .http_connection import Connection, Slot
 from .http_wire import TEXT, TooLarge, opened
-from .oip import model_body, read_request, server_body
+from .oip import Layout, model_body, read_request, server_body
 
 MIB = 1 << 20
 READ = frozenset({b"GET", b"HEAD"})
@@ -58,6 +58,7 @@ class HttpFront:
         self.draining = False
         self.closed = False
         self.date = b""
+        self.known: dict[bytes, Layout] = {}
         # the last answer to a request that was turned away, for all who are told the same
         self.refused: Answer | None = None
         self.refused_status, self.refused_date, self.refused_wire = 0, b"", b""
@@ -169,7 +170,7 @@ class HttpFront:
                     f"the JSON has more than {self.json_limit_bytes} bytes; send tensors as binary"
                 )
             now_s = slot.connection.moved_s
-            asked, slot.binary = read_request(self.model, body, json_bytes, now_s)
+            asked, slot.binary = read_request(self.model, body, json_bytes, now_s, self.known)
         except ServeError as error:
             slot.error(413 if isinstance(error, TooLarge) else 400, str(error))
             return

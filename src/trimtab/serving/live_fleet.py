@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trimtab.core import Array
 from trimtab.errors import ServeError
 from trimtab.serving.care import Alarm, drained, look_after
 from trimtab.serving.ends import Ends
 from trimtab.serving.figures import Figures, view_of
 from trimtab.serving.front import Answer, Asked, Metadata, Why, nothing
 from trimtab.serving.greedy import NONE, Knobs
-from trimtab.serving.live_route import ON, STALE, book, forget, lose_ids, lose_server, pump
+from trimtab.serving.live_pins import MISFIT, Pins, book_at, pump_at
+from trimtab.serving.live_route import ON, STALE, forget, lose_ids, lose_server
 from trimtab.serving.live_router import Router, slimmest_of
 from trimtab.serving.live_state import live_arrays
 from trimtab.serving.member import Member
@@ -41,6 +41,7 @@ from trimtab.serving.seats import width_table
 from trimtab.serving.serve_profile import ServeProfile
 from trimtab.serving.slim_form import WIDTHS
 from trimtab.serving.slim_weights import Weights
+from trimtab.serving.tensors import all_finite
 from trimtab.serving.view import DRAINING, GONE, SUSPECT, WARMING, FleetView
 from trimtab.serving.wire import (
     ANSWER,
@@ -49,6 +50,7 @@ from trimtab.serving.wire import (
     HELLO,
     LEAVE,
     READY,
+    REPORT,
     check_answer,
     heard,
     read_answer,
@@ -110,11 +112,11 @@ class LiveFleet:
         self.f, self.x = live_arrays(profile, slots, knobs)
         self.x.tally["margin"] = margin
         self.slots = Slots(self.x)
-        self.marks = np.zeros(slots, np.int64)
-        self.generation = self.x.slot["generation"]
+        self.pins = Pins(self.f, self.x)
         self.widths = width_table()
         self.row_b = [[round(mb * 1e6) for mb in row] for row in profile.input_mb]
         self.row_b.append([4 * weights.form.classes] * len(WIDTHS))  # of a row, by segment, width
+        self.x.row_b[:] = self.row_b
         self.roster = Roster(self.f, self.x, profile, knobs, objective_s, margin, token, digest)
         self.figures = Figures()
         self.open = self.open_rows = 0
@@ -153,6 +155,7 @@ class LiveFleet:
     def use(self, router: Router) -> None:
         """Route by another rule from the next decision on."""
         self.router = router
+        self.pins.use(router.rule)
         self.x.tally["slimmest"] = slimmest_of(router)
         self.roster.capacity.count(self.f, router)
         if router.problem:
@@ -173,7 +176,7 @@ class LiveFleet:
         # before the pixels are looked at: a refusal must cost least when there are most of them
         if (self.open_rows and self.open_rows + rows > self.limit) or rows > len(self.slots.free):
             return self.refuse(asked, done, self.busy())
-        if not np.isfinite(image).all():
+        if not all_finite(image):
             wrong = refusal(Why.INVALID, "image holds NaN or infinity; send pixels of 0..1")
             return self.refuse(asked, done, wrong)
         now_s = self.now()
@@ -256,8 +259,8 @@ class LiveFleet:
         self.due = False
         arrivals, refusals = self.slots.arrivals, self.ends.refusals
         self.slots.arrivals = self.ends.refusals = 0
-        rule, now_s = self.router.rule, self.now()
-        batches, rows, cleared, held = pump(self.f, self.x, rule, arrivals, refusals, now_s)
+        pins, now_s = self.pins, self.now()
+        batches, rows, cleared, held = pump_at(*pins.at, pins.rule_at, arrivals, refusals, now_s)
         if batches:
             self.send_all(batches, rows)
         if cleared:
@@ -272,9 +275,7 @@ class LiveFleet:
     def send_all(self, count: int, sent_rows: int) -> None:
         """Send the batches that the last call wrote: one frame each."""
         x, rows, seated = self.x, self.slots.rows, self.roster.seated
-        slots = x.out_slot[:sent_rows]
-        ids = self.generation[slots] * len(rows) + slots
-        at = slots.tolist()
+        at, ids = x.out_slot[:sent_rows].tolist(), x.out_id[:sent_rows]
         for first, size, v, sent, segment, before, width, plan in x.out_batch[:count].tolist():
             asked = self.widths[plan if plan != NONE else NONE - width, segment]
             end = first + size
@@ -311,19 +312,17 @@ class LiveFleet:
 
     def booked(self, member: Member, kind: int, meta: memoryview, tensor: memoryview) -> None:
         """Book a report, and the rows that came with it."""
-        found, now_s = read_answer(meta), self.now()
-        member.report = report = found.report
-        rows = len(found.ids) if kind == ANSWER else 0
-        counts = (report.received, report.busy, report.waiting)
-        ids, widths = found.ids[:rows], found.widths[:rows]
+        now_s, back = self.now(), kind == ANSWER
+        packed = np.frombuffer(meta, np.uint8)
+        rows, waits = book_at(*self.pins.at, member.row, packed, back, len(tensor), now_s)
+        if rows == MISFIT:
+            check_answer(read_answer(meta), len(tensor), self.row_b, len(self.slots.rows))
+            raise ServeError("what came does not fit together; use `trimtab serve join`")
+        member.told = bytes(meta[: REPORT.size])
         if rows:
-            check_answer(found, len(tensor), self.row_b, len(self.marks))
-        waits = book(self.f, self.x, member.row, counts, report.util, found.runs, ids, widths,
-             found.segment, self.marks, now_s)  # fmt: skip
-        if rows:
-            self.hand_out(member, ids, found.segment, tensor, now_s)
+            self.hand_out(member, rows, tensor, now_s)
         elif kind == FAILED:
-            lose_ids(self.f, self.x, found.ids)
+            lose_ids(self.f, self.x, read_answer(meta).ids)
             self.fail_lost(bytes(tensor).decode("utf-8", "replace"))
         elif kind == BYE:
             member.state = DRAINING
@@ -333,21 +332,19 @@ class LiveFleet:
         if waits or kind != ANSWER:
             self.wake()
 
-    def hand_out(
-        self, member: Member, ids: Array, segment: int, tensor: memoryview, now_s: float
-    ) -> None:
+    def hand_out(self, member: Member, count: int, tensor: memoryview, now_s: float) -> None:
         """Give rows that came back to their requests, or keep them for their next segment."""
-        slots, count, name = self.slots, len(ids), member.name
-        size, most = len(tensor) // count, len(slots.rows)
+        slots, name, size = self.slots, member.name, len(tensor) // count
         logits = np.frombuffer(tensor, np.float32).reshape(count, -1)
-        for at, (id, mark) in enumerate(zip(ids.tolist(), self.marks[:count].tolist())):
-            slot = id % most
+        came, marks = self.x.out_back[:count].tolist(), self.x.out_mark[:count].tolist()
+        for at, (slot, mark) in enumerate(zip(came, marks)):
             if mark == ON:
                 slots.rows[slot] = tensor[at * size : (at + 1) * size]
             elif mark != STALE:
                 request, place = slots.owner[slot], slots.place[slot]
                 slots.free_again(slot)
-                if request is not None and request.take(place, logits[at : at + 1], mark, name):
+                row = logits if count == 1 else logits[at : at + 1]
+                if request is not None and request.take(place, row, mark, name):
                     self.finish(request, now_s, slot)
 
     def lost(self, member: Member, reason: str) -> None:

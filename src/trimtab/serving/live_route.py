@@ -20,6 +20,7 @@ from trimtab.serving.view import RATIO_EDGES
 
 STALE, ON = -1, -2  # marks of rows that came back
 LOSSES_MAX = 1  # lost once = sent again; lost twice = failed
+REFUSALS_MAX = 2  # a server that says it cannot run a row has not been ended by it
 STUCK, STUCK_S = 8.0, 1.0  # sent again when this many times its expected time, and so long, passed
 PATIENCE_S = 0.25  # a rule that holds while every server is idle is overruled after this
 SPEED_MEMORY_S = 2.0  # worker seconds that the measured speed looks back
@@ -121,6 +122,7 @@ def send(f, x, v, width, group, plan):
     expect_s = member["backlog_s"] / (server["speed"] * server["workers"])
     for k in range(first, first + count):
         row, state = f.request[x.out_slot[k]], x.slot[x.out_slot[k]]
+        x.out_id[k] = state["generation"] * len(x.slot) + x.out_slot[k]
         row["asked"], row["plan"], row["server"] = width, plan, v
         state["uid"], state["sent_s"] = member["uid"], now_s
         state["cost_s"], state["expect_s"] = cost_s / count, expect_s
@@ -296,7 +298,7 @@ def forget(f, x, slot):
 
 
 @inner
-def lose(f, x, slot):
+def lose(f, x, slot, most):
     """Put a slot that its server lost back to the front of its line, or count it as failed."""
     state, tally = x.slot[slot], x.tally[0]
     state["avoid"] = state["uid"]
@@ -305,7 +307,7 @@ def lose(f, x, slot):
     state["losses"] += 1
     if not state["open"]:
         return
-    if state["losses"] > LOSSES_MAX:
+    if state["losses"] > most:
         x.out_failed[tally["failed"]] = slot
         tally["failed"] += 1
         return
@@ -321,7 +323,7 @@ def lose_server(f, x, uid):
     x.tally[0]["failed"] = 0
     for slot in range(len(x.slot) - 1, -1, -1):
         if x.slot[slot]["uid"] == uid:
-            lose(f, x, slot)
+            lose(f, x, slot, LOSSES_MAX)
 
 
 @compiled
@@ -333,7 +335,7 @@ def lose_ids(f, x, ids):
         slot = ids[k] % slots
         state = x.slot[slot]
         if ids[k] >= 0 and state["generation"] == ids[k] // slots and state["uid"] != NONE:
-            lose(f, x, slot)
+            lose(f, x, slot, REFUSALS_MAX)
 
 
 @compiled
@@ -346,7 +348,7 @@ def lose_stuck(f, x, now_s):
         state = x.slot[slot]
         if state["uid"] != NONE and state["losses"] < LOSSES_MAX:
             if now_s - state["sent_s"] > max(STUCK * state["expect_s"], STUCK_S):
-                lose(f, x, slot)
+                lose(f, x, slot, LOSSES_MAX)
 
 
 @compiled

@@ -10,15 +10,8 @@ import numpy as np
 from trimtab.errors import ServeError, TrimtabError
 from trimtab.serving.greedy import Knobs
 from trimtab.serving.learned_router import SHIPPED, load
-from trimtab.serving.live_route import (
-    book,
-    forget,
-    lose_ids,
-    lose_server,
-    lose_stuck,
-    pump,
-    sweep,
-)
+from trimtab.serving.live_pins import Pins, book_at, pump_at
+from trimtab.serving.live_route import forget, lose_ids, lose_server, lose_stuck, sweep
 from trimtab.serving.live_state import live_arrays
 from trimtab.serving.routers import BY_NAME, Rule, rule
 from trimtab.serving.serve_profile import ServeProfile
@@ -63,13 +56,14 @@ def tried(found: Any, profile: ServeProfile) -> Rule:
     f.server_new["speed"][0] = 1.0
     x.member["uid"][0] = 1
     x.new_due_s[0], x.new_hard_s[0] = 1.0, np.inf
-    pump(f, x, found, 1, 0, 0.0)
+    pins = Pins(f, x)
+    pins.use(found)
+    pump_at(*pins.at, pins.rule_at, 1, 0, 0.0)
     if not 0 <= int(found.tuples[0]) < 256:
         raise ServeError(f"tuple {found.tuples[0]} is unknown; train the router again")
-    blank = read_answer(memoryview(answer_frame(BEAT, Report(), []))[HEAD.size :])
-    rows = blank.runs, blank.ids, blank.widths
-    book(f, x, 0, (0, 0, 0), 0.0, *rows, 0, np.zeros(4, np.int64), 0.0)
-    lose_ids(f, x, blank.ids)
+    blank = memoryview(answer_frame(BEAT, Report(), []))[HEAD.size :]
+    book_at(*pins.at, 0, np.frombuffer(blank, np.uint8), False, 0, 0.0)
+    lose_ids(f, x, read_answer(blank).ids)
     lose_server(f, x, 1)
     lose_stuck(f, x, 0.0)
     sweep(f, x, 0.0)

@@ -14,7 +14,7 @@ from trimtab.core import Array
 from trimtab.serving.fleet_state import Fleets, fleets
 from trimtab.serving.greedy import NONE, Knobs
 from trimtab.serving.serve_profile import ServeProfile
-from trimtab.serving.slim_form import TUPLES
+from trimtab.serving.slim_form import SEGMENTS, TUPLES, WIDTHS
 from trimtab.serving.view import RATIO_EDGES
 
 SERVERS_MAX = 64
@@ -87,11 +87,15 @@ class Live(NamedTuple):
     new_rank: Array  # (R,)
     out_batch: Array  # (R,) BATCH to send
     out_slot: Array  # (R,) of those batches
+    out_id: Array  # (R,) what servers call them: the slot's generation tells a late answer
+    out_back: Array  # (R,) slots that a server sent back
+    out_mark: Array  # (R,) and what became of them
     out_late: Array  # (R,) slots whose deadline passed or cannot be met
     out_freed: Array  # (R,) slots that nobody waits for and that have left their line
     out_failed: Array  # (R,) slots lost twice
     widths: Array  # (256,) rows answered with each tuple
     ratios: Array  # (len(RATIO_EDGES) + 1,) batches, by their real over their expected time
+    row_b: Array  # (SEGMENTS + 1, 4) bytes that a row takes into a segment, by the width before
 
 
 def live_arrays(profile: ServeProfile, slots: int, knobs: Knobs) -> tuple[Fleets, Live]:
@@ -114,11 +118,15 @@ def live_arrays(profile: ServeProfile, slots: int, knobs: Knobs) -> tuple[Fleets
         new_rank=np.zeros(slots, np.int64),
         out_batch=np.zeros(slots, BATCH),
         out_slot=np.zeros(slots, np.int64),
+        out_id=np.zeros(slots, np.int64),
+        out_back=np.zeros(slots, np.int64),
+        out_mark=np.zeros(slots, np.int64),
         out_late=np.zeros(slots, np.int64),
         out_freed=np.zeros(slots, np.int64),
         out_failed=np.zeros(slots, np.int64),
         widths=np.zeros(len(TUPLES), np.int64),
         ratios=np.zeros(len(RATIO_EDGES) + 1, np.int64),
+        row_b=np.zeros((SEGMENTS + 1, len(WIDTHS)), np.int64),
     )
     x.slot["uid"] = x.slot["avoid"] = x.member["uid"] = NONE
     x.tally["next_s"] = np.inf

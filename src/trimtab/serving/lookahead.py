@@ -27,6 +27,7 @@ PRICES = 11  # tried: none, and others evenly in their logarithm
 CAPS = np.array([1, 2, 4, 8, 16, 32, 64])  # of a batch, tried
 ITEMS = 4096  # requests looked at: waiting up to half, and expected
 SPAN_MAX_S = 1.0  # of an objective, for what is expected in it
+ROUNDING = 1e-6  # of sums of accuracies that are compared
 SIGHTS, STEERED = 8, 3  # numbers that a network sees, and that it moves
 
 GAIN, SHARE, MARGIN, HORIZON, END, SACRIFICE, HASTE = range(7)
@@ -111,16 +112,40 @@ def price_of(rules, budget_s):
 
 
 @inner
-def fitting(rules, level, group, slack_s):
+def fitting(rules, fit_s, level, group, slack_s):
     """The tuple that a price asks for, or the most accurate that fits; NONE where none does."""
     row = rules.chosen[level, group]
     if rules.whole_s[row, group] <= slack_s:
         return row
+    low, high = 0, len(rules.tuples)  # fits at `low` - 1, if anywhere; does not at `high`
+    while low < high:
+        middle = (low + high) // 2
+        if fit_s[middle, group] <= slack_s:
+            low = middle + 1
+        else:
+            high = middle
+    return rules.tuples[low - 1] if low > 0 else NONE
+
+
+@inner
+def weigh(f, rules, price, fit_s, most_right):
+    """Fill in, for each group, the least time of a tuple and all more accurate ones, and the most
+    accuracy a request less the price of its time that batches of up to so many can have.
+    """
+    groups = fit_s.shape[1]
+    most_right[:] = 0.0
     for at in range(len(rules.tuples) - 1, -1, -1):
         row = rules.tuples[at]
-        if rules.whole_s[row, group] <= slack_s:
-            return row
-    return NONE
+        right = f.accuracy[row]
+        for group in range(1, groups):
+            time_s = rules.whole_s[row, group]
+            gain = right - price * (time_s / group)
+            most_right[group] = max(most_right[group], gain)
+            if at + 1 < len(rules.tuples):
+                time_s = min(time_s, fit_s[at + 1, group])
+            fit_s[at, group] = time_s
+    for group in range(2, groups):
+        most_right[group] = max(most_right[group], most_right[group - 1])
 
 
 @inner
@@ -183,15 +208,28 @@ def steer(f, c, rules, knob):
 
 
 @inner
-def play(f, rules, level, cap, came_s, due_s, at, count, free_s, speed, end_s, price, margin_s,
-         haste):  # fmt: skip
-    """The accuracy answered in time from request `at` on, less the price of what runs on past the
-    end. `free_s` is overwritten.
+def play(f, rules, fit_s, level, most, came_s, due_s, at, count, free_s, speed, end_s, price,
+         margin_s, haste, each, pace_hz, enough):  # fmt: skip
+    """(accuracy answered in time from request `at` on, less the price of what runs on past the
+    end; the largest batch). `free_s` is overwritten.
+
+    Gives up with -inf when it cannot come to `enough` any more: as time past the end has its price,
+    n requests bring no more than the price of the time until then and n times `each`; answered
+    at `pace_hz` at most, they are so much too soon.
     """
-    total, servers, top = 0.0, len(free_s), speed.max()
-    most = min(cap, len(rules.least_s) - 1)
+    total, widest, servers, top = 0.0, 0, len(free_s), speed.max()
+    left_s, ready, least_s = 0.0, at, rules.least_s[1]
+    for s in range(servers):
+        left_s += max(end_s - free_s[s], 0.0) * speed[s]
     while at < count:
-        v = np.argmin(free_s)
+        v = 0
+        for s in range(1, servers):
+            if free_s[s] < free_s[v]:
+                v = s
+        soon_s = max(end_s - free_s[v], 0.0)
+        spare = haste * soon_s * min(float(count - at), pace_hz * soon_s / 2)
+        if total + left_s * price + (count - at) * each + spare < enough:
+            return -np.inf, widest
         now_s = max(free_s[v], came_s[at])
         if now_s == np.inf:
             break
@@ -199,24 +237,32 @@ def play(f, rules, level, cap, came_s, due_s, at, count, free_s, speed, end_s, p
             if free_s[s] <= now_s and speed[s] > speed[v]:
                 v = s
         slack_s = due_s[at] - now_s - margin_s
-        if slack_s * top < rules.least_s[1]:
+        if slack_s * top < least_s:
             at += 1
+            while at < count and came_s[at] <= now_s:
+                if (due_s[at] - now_s - margin_s) * top >= least_s:
+                    break
+                at += 1
             continue
         slack_s *= speed[v]
-        if slack_s < rules.least_s[1]:
+        left_s -= max(end_s - free_s[v], 0.0) * speed[v]
+        if slack_s < least_s:
             free_s[v] = np.inf  # too slow for this one, and so for those behind it
             continue
-        group = 1
-        while group < most and at + group < count and came_s[at + group] <= now_s:
-            group += 1
+        ready = max(ready, at + 1)  # time only goes on: who has come stays so
+        while ready < count and ready < at + most and came_s[ready] <= now_s:
+            ready += 1
+        group = min(ready - at, most)
         while rules.least_s[group] > slack_s:
             group -= 1
-        row = fitting(rules, level, group, slack_s)
+        row = fitting(rules, fit_s, level, group, slack_s)
         free_s[v] = now_s + rules.whole_s[row, group] / speed[v]
         total += group * (f.accuracy[row] - haste * (free_s[v] - end_s))
         total -= price * max(free_s[v] - max(now_s, end_s), 0.0) * speed[v]
+        left_s += max(end_s - free_s[v], 0.0) * speed[v]
+        widest = max(widest, group)
         at += group
-    return total
+    return total, widest
 
 
 @inner
@@ -237,6 +283,36 @@ def hopeless(f, c, rules, server, due_s, waiting, free_s, speed):
 
 
 @inner
+def same_before(rules, level, most):
+    """How many group sizes, from 1 on, get the same tuple from a price and from the one below."""
+    count = 0
+    if level > 0:
+        while count < most and rules.chosen[level, count + 1] == rules.chosen[level - 1, count + 1]:
+            count += 1
+    return count
+
+
+@inner
+def top_pace_hz(rules, speed):
+    """Requests a second that the fleet answers at most."""
+    best = 0.0
+    for group in range(1, len(rules.least_s)):
+        best = max(best, group / rules.least_s[group])
+    return best * speed.sum()
+
+
+@inner
+def worth_trying(rules, waiting, slack_s):
+    """How many of CAPS give the head a batch that can be answered in time."""
+    most, caps = len(rules.least_s) - 1, 0
+    while caps < len(CAPS) and rules.least_s[min(waiting, CAPS[caps], most)] <= slack_s:
+        caps += 1
+        if CAPS[caps - 1] >= most:
+            break
+    return caps
+
+
+@inner
 def look_ahead(f, c, rules, server):
     """(server, tuple, group) for the head, at a server that is idle; DROP gives the head up."""
     servers, now_s = f.conf[0]["servers"], f.fleet[c]["now_s"]
@@ -251,34 +327,47 @@ def look_ahead(f, c, rules, server):
     v, most = c * servers + server, len(rules.least_s) - 1
     away_s = way_s(f, f.pending[c, 0]["first"], v)
     slack_s = (due_s[0] - now_s - away_s - margin_s) * speed[server]
+    caps = worth_trying(rules, waiting, slack_s)
+    if caps == 0:
+        return hopeless(f, c, rules, server, due_s, waiting, free_s, speed)
+    fit_s, most_right = np.empty((len(rules.tuples), most + 1)), np.empty(most + 1)
+    weigh(f, rules, price, fit_s, most_right)
+    widest, pace_hz = np.full(PRICES, ITEMS), top_pace_hz(rules, speed)
+    # what a play can still bring is known where time costs and haste pays, not the other way round
+    unsure = ROUNDING if min(price, haste) >= 0 else np.inf
     best, best_row, best_group = -np.inf, rules.tuples[0], 1
-    for cap in CAPS:
-        group = min(waiting, cap, most)
-        if rules.least_s[group] > slack_s:
-            break
-        for level in range(PRICES):
-            row = fitting(rules, level, group, slack_s)
+    # from the last to the first, as large batches win most often and end the others early; of
+    # equals the first is taken
+    for at in range(caps - 1, -1, -1):
+        cap = min(CAPS[at], most)
+        group = min(waiting, cap)
+        for level in range(PRICES - 1, -1, -1):
+            if same_before(rules, level, cap) == cap or max(waiting, widest[level]) <= cap:
+                continue  # would play out as one that was or will be played
+            row = fitting(rules, fit_s, level, group, slack_s)
             copy_s[:] = free_s
             copy_s[server] = now_s + away_s + rules.whole_s[row, group] / speed[server]
             total = group * (f.accuracy[row] - haste * (copy_s[server] - end_s))
             total -= price * max(copy_s[server] - end_s, 0.0) * speed[server]
-            total += play(f, rules, level, cap, came_s, due_s, group, count, copy_s, speed, end_s,
-                          price, margin_s, haste)  # fmt: skip
-            if total > best:
+            more, widest[level] = play(
+                f, rules, fit_s, level, cap, came_s, due_s, group, count, copy_s, speed, end_s,
+                price, margin_s, haste, most_right[cap], pace_hz,
+                best - total - unsure)  # fmt: skip
+            total += more
+            if more == -np.inf:
+                widest[level] = ITEMS
+            elif total >= best:
                 best, best_row, best_group = total, row, group
-        if cap >= most:
-            break
-    if best == -np.inf:
-        return hopeless(f, c, rules, server, due_s, waiting, free_s, speed)
     # where the head's slack makes batches small, all behind it may be lost for its sake
     if f.conf[0]["drop_late"] and rules.least_s[min(waiting, most)] > slack_s:
-        skip = 1
+        skip, enough = 1, best + knob[SACRIFICE]
         while skip < waiting:
             for level in range(PRICES - 3, PRICES):
                 copy_s[:] = free_s
-                total = play(f, rules, level, most, came_s, due_s, skip, count, copy_s, speed,
-                             end_s, price, margin_s, haste)  # fmt: skip
-                if total > best + knob[SACRIFICE]:
+                total, _ = play(
+                    f, rules, fit_s, level, most, came_s, due_s, skip, count, copy_s, speed, end_s,
+                    price, margin_s, haste, most_right[most], pace_hz, enough - unsure)  # fmt: skip
+                if total > enough:
                     return DROP, NONE, 1
             skip *= 2
     f.free_s[v] = now_s + away_s + rules.whole_s[best_row, best_group] / speed[server]

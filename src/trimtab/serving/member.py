@@ -9,7 +9,7 @@ from trimtab.errors import ServeError
 from trimtab.serving.greedy import NONE
 from trimtab.serving.slim_form import SEGMENTS
 from trimtab.serving.view import STARTING, ServerView
-from trimtab.serving.wire import POWER_SOURCES, REFUSED, FrameReader, Report, said
+from trimtab.serving.wire import POWER_SOURCES, REFUSED, REPORT, FrameReader, Report, said
 
 if TYPE_CHECKING:
     from trimtab.serving.live_fleet import LiveFleet
@@ -28,8 +28,13 @@ class Member(asyncio.BufferedProtocol):
         self.row = NONE  # of the arrays, while it is given work
         self.name, self.kind, self.address, self.state = "", "", "", STARTING
         self.pid, self.workers, self.share, self.restarts = 0, 1, 1.0, 0
-        self.report = Report()
+        self.told = b""  # its last report, packed: it is read far less often than it comes
         self.heard_s = 0.0
+
+    @property
+    def report(self) -> Report:
+        """What it last said of itself."""
+        return Report(*REPORT.unpack(self.told)) if self.told else Report()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-SPARE_B = 64e6  # for the batches that run meanwhile
+SPARE_B = 128e6  # for the batches that run meanwhile
 PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
 

@@ -15,26 +15,28 @@ import gc
 import hashlib
 import os
 import re
+import select
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from trimtab.core import Array
 from trimtab.errors import ServeError
 from trimtab.serving.greedy import Knobs
 from trimtab.serving.power import meter
+from trimtab.serving.runner import Runner, Zeros
 from trimtab.serving.runners import Runners, as_measured, cache_folder, engines, is_of, tuned
 from trimtab.serving.segments import Segments
 from trimtab.serving.serve_profile import load as load_profile
 from trimtab.serving.serve_profile import modelled, shipped_for
-from trimtab.serving.slim_form import SEGMENTS, Form, channels_at, layers
+from trimtab.serving.slim_form import Form
 from trimtab.serving.slim_weights import Weights, load
 from trimtab.serving.wire import (
     BEAT,
@@ -50,51 +52,17 @@ from trimtab.serving.wire import (
     answer_frame,
     connected,
     heard,
+    packed_answer,
     read_work,
     said,
 )
-from trimtab.serving.workshop import Outcome, Runner, Workshop
+from trimtab.serving.workshop import Outcome, Workshop
 
 BEAT_S = 0.2
 LEAVE_S = 30.0  # the longest that a leaving server works on
+LISTEN_S = 5e-4  # a batch shorter than this does not keep what comes waiting
 WEIGHTS = Path(__file__).with_name("slim.npz")
 NOOP = "noop"
-
-
-class Zeros:
-    """A network that costs nothing: zeros of the right shapes, at once."""
-
-    def __init__(self, form: Form) -> None:
-        sides = {layer.segment: layer.side for layer in layers(form)}
-        self.form, self.sides = form, sides
-        self.made: dict[tuple[int, int, int], Array] = {}
-
-    def run(self, segment: int, before: int, width: int, x: Array) -> Array:
-        key = segment, width, len(x)
-        if key not in self.made:
-            last = segment == SEGMENTS - 1
-            shape = (self.form.classes,) if last else self.takes(segment + 1, width)
-            self.made[key] = np.zeros((len(x), *shape), np.float32)
-        return self.made[key]
-
-    def load(self, segment: int, before: int, width: int) -> None:
-        pass
-
-    def unload(self, segment: int, before: int, width: int) -> bool:
-        return True
-
-    def takes(self, segment: int, before: int) -> tuple[int, int, int]:
-        side = self.sides[max(segment - 1, 0)]
-        return channels_at(self.form, segment - 1, before), side, side
-
-    def resident(self, x: Array) -> Array:
-        return x
-
-    def stack(self, rows: Sequence[Array]) -> Array:
-        return np.concatenate(rows)
-
-    def fetched(self, x: Array) -> Array:
-        return x
 
 
 def runner_of(weights: Weights, device: str = "cpu", threads: int = 1, profile: str = "") -> Runner:
@@ -164,31 +132,61 @@ class Server:
         self.sending = threading.Lock()
         self.leaving = threading.Event()
         self.gone = threading.Event()
+        self.over = threading.Event()  # nothing runs any more
+        self.alone = workers == 1
+        self.heard_s = 0.0
+        self.threads: list[threading.Thread] = []
         self.shop: Workshop | None = None
         self.problem = ""  # why it cannot serve
 
     def serve(self) -> None:
         """Greet, warm up and work until the front ends it or `leave` is called."""
         self.write(said(HELLO, **self.hello))
-        threads = []
         try:
             while not self.gone.is_set():
-                count = self.sock.recv_into(self.reader.room())
-                if count == 0:
-                    break
-                for frame in self.reader.fill(count):
-                    threads += self.take(frame)
+                self.hear(self.sock.recv_into(self.reader.room()))
+                if self.alone and self.shop is not None:
+                    self.work_off(self.shop)
         except ConnectionError:
             pass
         finally:
             self.gone.set()
+            self.over.set()
             if self.shop is not None:
                 self.shop.close(0.0)
-            for thread in threads:
+            for thread in self.threads:
                 thread.join(5.0)
             self.sock.close()
         if self.problem:
             raise ServeError(self.problem)
+
+    def hear(self, count: int) -> None:
+        """Take what was received."""
+        self.heard_s = time.monotonic()
+        if count == 0:
+            raise ConnectionError("the front has ended the connection")
+        for frame in self.reader.fill(count):
+            self.threads += self.take(frame)
+
+    def work_off(self, shop: Workshop) -> None:
+        """Work on this thread, which hands nothing over to another and so costs least."""
+        while not self.gone.is_set():
+            with shop.turn:
+                wait_s = shop.work_off(self.listen)
+            if not shop.busy():
+                return
+            # what is left waits for a load that is not allowed yet, or for other work to come
+            ready, _, _ = select.select([self.sock], [], [], min(wait_s, LEAVE_S))
+            if ready:
+                return
+
+    def listen(self) -> None:
+        """Take what came while a batch ran, if that took a while."""
+        if time.monotonic() - self.heard_s > LISTEN_S:
+            with suppress(BlockingIOError):
+                while True:
+                    room = self.reader.room()
+                    self.hear(self.sock.recv_into(room, 0, socket.MSG_DONTWAIT))
 
     def take(self, frame: Frame) -> list[threading.Thread]:
         """Do what the front says; returns the threads begun for it."""
@@ -229,7 +227,8 @@ class Server:
                 self.problem = f"no segment loads; the last one: {reason}"
                 self.end()
                 return
-            shop.start()
+            if not self.alone:
+                shop.start()
             gc.freeze()
             self.write(answer_frame(READY, *shop.report()))
 
@@ -237,14 +236,16 @@ class Server:
 
     def post(self, outcome: Outcome) -> None:
         """Send rows back."""
-        tensor = outcome.tensor
+        kind, report, runs, segment, ids, widths, tensor = outcome
         packed = tensor.encode() if isinstance(tensor, str) else memoryview(tensor).cast("B")
-        self.write(answer_frame(*outcome[:-1], packed))
+        parts = report, runs.tobytes(), segment, ids.tobytes(), widths.tobytes()
+        self.write(packed_answer(kind, *parts, packed))
 
     def beat(self) -> None:
         """Say every now and then how things are."""
         while not self.gone.wait(BEAT_S):
             if self.shop is not None:
+                self.shop.drop_idle()
                 self.write(answer_frame(BEAT, *self.shop.report()))
 
     def write(self, frame: bytes) -> None:
@@ -342,6 +343,12 @@ def die_with_parent(parent: int) -> None:
             sys.exit(0)  # it ended before we asked
 
 
+def ended(server: Server) -> None:
+    """End this process where a batch that never ends keeps it."""
+    if not server.over.wait(LEAVE_S):
+        os._exit(1)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """The command line of a server process."""
     parser = argparse.ArgumentParser(prog="trimtab.serving.server", description=__doc__)
@@ -363,9 +370,18 @@ def main(arguments: list[str] | None = None) -> int:
         die_with_parent(parent)
 
     def on_start(server: Server) -> None:
+        def leave() -> None:
+            server.leave()
+            ended(server)
+
+        def guard() -> None:
+            server.gone.wait()
+            ended(server)
+
         for number in (signal.SIGTERM, signal.SIGINT):
             # a handler may not wait for a lock that the thread under it holds
-            signal.signal(number, lambda *_: started(server.leave, "leave"))
+            signal.signal(number, lambda *_: started(leave, "leave"))
+        started(guard, "guard")
 
     try:
         run_server(address, on_start=on_start, **given)

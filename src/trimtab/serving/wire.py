@@ -60,6 +60,15 @@ class Report(NamedTuple):
 
 
 POWER_SOURCES = ("", "nvml", "rapl", "model")
+# the same bytes as compiled code reads and writes them
+REPORT_ROW = np.dtype(
+    {
+        "names": list(Report._fields),
+        "formats": ["u8", *["u4"] * 8, *["u8"] * 2, *["f8"] * 5, "u4", "u1"],
+        "offsets": [0, *range(8, 40, 4), *range(40, 97, 8), 100],
+        "itemsize": REPORT.size,
+    }
+)
 
 
 class Work(NamedTuple):
@@ -120,6 +129,17 @@ def read_work(meta: memoryview) -> Work:
     return Work(sent, segment, before, tuple(widths), ids)
 
 
+def packed_answer(
+    kind: int, report: bytes, runs: bytes, segment: int, ids: bytes, widths: bytes, tensor: Any
+) -> bytes:
+    """A server's ANSWER, FAILED (the tensor is then a sentence), BEAT, READY or BYE."""
+    head = ANSWER_HEAD.pack(len(ids) // 8, segment)
+    meta_b = len(report) + len(head) + len(runs) + len(ids) + len(widths)
+    pad = bytes(-meta_b % 8)
+    first = HEAD.pack(MAGIC, kind, meta_b + len(pad), len(tensor))
+    return b"".join((first, report, head, runs, ids, widths, pad, tensor))
+
+
 def answer_frame(
     kind: int,
     report: Report,
@@ -129,15 +149,16 @@ def answer_frame(
     widths: list[tuple[int, ...]] | tuple[()] = (),
     tensor: Any = b"",
 ) -> bytes:
-    """ANSWER, FAILED (the tensor is then a sentence), BEAT, READY or BYE of a server."""
-    parts = [
+    """The same from plain values."""
+    return packed_answer(
+        kind,
         REPORT.pack(*report._replace(runs=len(runs))),
-        ANSWER_HEAD.pack(len(ids), segment),
         np.array(runs, np.float64).tobytes(),
+        segment,
         np.array(ids, np.int64).tobytes(),
         np.array(widths, np.uint8).tobytes(),
-    ]
-    return framed(kind, b"".join(parts), tensor)
+        tensor,
+    )
 
 
 def read_answer(meta: memoryview) -> Answered:

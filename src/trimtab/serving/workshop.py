@@ -11,74 +11,69 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from trimtab.core import Array
-from trimtab.serving.executor import Action, Executor
-from trimtab.serving.greedy import LOAD, WAIT, Knobs
+from trimtab.serving.executor import Executor
+from trimtab.serving.front import nothing
+from trimtab.serving.greedy import LOAD, NONE, RUN, Knobs
 from trimtab.serving.power import Meter, Model, Reading
+from trimtab.serving.runner import Pieces, Runner, pieces, together
 from trimtab.serving.serve_profile import ServeProfile
-from trimtab.serving.slim_form import SEGMENTS, WIDTHS
-from trimtab.serving.wire import ANSWER, FAILED, POWER_SOURCES, UNRUN, Report, Work
+from trimtab.serving.shelf import (
+    BEFORE_QUEUE,
+    FREE_NUMBERS,
+    RECEIVED,
+    Step,
+    fail,
+    give_up,
+    pinned,
+    put,
+    shelf,
+    step,
+    tell,
+)
+from trimtab.serving.slim_form import WIDTHS
+from trimtab.serving.wire import ANSWER, FAILED, POWER_SOURCES, Report, Work
 
 ROWS_MAX = 4096  # in the executor's queue; more wait before it
 BROKEN_S = 5.0  # a segment that failed to load is not tried again before this
 Key = tuple[int, int, int]
-
-
-class Runner(Protocol):
-    """What runs segments: `segments.Segments`, `runners.Runners` or a stand-in.
-
-    What `resident` made of an array stays where the device computes until it is `fetched`.
-    """
-
-    def run(self, segment: int, before: int, width: int, x: Any) -> Any: ...
-
-    def load(self, segment: int, before: int, width: int) -> Any: ...
-
-    def unload(self, segment: int, before: int, width: int) -> bool: ...
-
-    def takes(self, segment: int, before: int) -> tuple[int, int, int]: ...
-
-    def resident(self, x: Any) -> Any: ...
-
-    def stack(self, rows: Sequence[Any]) -> Any: ...
-
-    def fetched(self, x: Any) -> Array: ...
+Between = Callable[[], None]
 
 
 class Outcome(NamedTuple):
     """Rows that leave a server, and what it says of itself then."""
 
     kind: int  # ANSWER or FAILED
-    report: Report
-    runs: list[tuple[float, ...]]
+    report: bytes  # packed
+    runs: Array  # (n, RUN_COLUMNS) batches since the last one
     segment: int  # the next one to run
-    ids: list[int]
-    widths: list[tuple[int, ...]]
+    ids: Array  # (count,)
+    widths: Array  # (count, SEGMENTS) uint8
     tensor: Any  # of FAILED a sentence
 
 
-class Row:
-    """One image on its way through the segments."""
+class Batch(NamedTuple):
+    """A batch that ran."""
 
-    __slots__ = ("at", "id", "tensor", "used", "widths")
+    instance: int
+    began_s: float
+    segment: int
+    width: int
+    rows: list[int]  # their numbers
+    tensor: Any  # what the next segment takes
 
-    def __init__(self, id: int, widths: tuple[int, ...], tensor: Any, at: int) -> None:
-        self.id, self.widths = id, widths
-        self.tensor, self.at = tensor, at  # its row of what the next segment takes
-        self.used = (UNRUN,) * SEGMENTS
 
-    def ends(self, following: int) -> bool:
-        """Whether its way ends before that segment."""
-        return following == SEGMENTS or self.widths[following] == UNRUN
+NO_BATCH = Batch(NONE, 0.0, NONE, NONE, [], None)
 
 
 class Workshop:
     """Workers that run what is put in, until `close`.
 
+    Workers are threads, where `start` is called; one alone may be whoever calls `work_off`.
     share < 1 emulates a slower machine: after every batch the worker waits, and burns no core.
     """
 
@@ -107,13 +102,15 @@ class Workshop:
             requests=ROWS_MAX,
             instances=len(warm) * workers + 16,
         )
-        self.rows: list[Row | None] = [None] * ROWS_MAX
-        self.free = list(range(ROWS_MAX))
-        self.overflow: deque[tuple[Row, int, int]] = deque()
+        self.shelf = shelf(ROWS_MAX)
+        self.pins = pinned(self.executor.arrays, self.shelf)
+        self.at = self.pins[0].address, self.pins[1].address
+        self.tensors: list[Any] = [None] * ROWS_MAX  # a row number: where its tensor is,
+        self.places = [0] * ROWS_MAX  # and its row there
+        self.fresh: tuple[list[int], Any] = [], None  # rows put last, and their tensor
+        self.overflow: deque[tuple[Work, Any]] = deque()
         self.broken: dict[Key, tuple[float, str]] = {}  # until then not tried again, and why
         self.turn = threading.Condition()
-        self.runs: list[tuple[float, ...]] = []
-        self.received = self.batches = self.ran = 0
         self.ending = False
         self.threads = [
             threading.Thread(target=self.work, name=f"worker {at}", daemon=True)
@@ -138,21 +135,46 @@ class Workshop:
             with self.turn:
                 for _ in range(self.workers):
                     self.executor.warm(*key, self.clock())
+        practise(self.executor)
 
     def start(self) -> None:
-        """Begin to work."""
-        practise(self.executor)
+        """Begin to work, on threads."""
         for thread in self.threads:
             thread.start()
 
-    def put(self, work: Work, tensor: Array) -> None:
+    def put(self, work: Work, tensor: Any) -> None:
         """Queue the rows of a batch."""
         with self.turn:
-            self.received = work.sent
-            rows = [Row(id, work.widths, tensor, at) for at, id in enumerate(work.ids)]
-            self.queue(rows, work.segment, work.before)
-            self.turn.notify(self.workers)
+            self.shelf.count[RECEIVED] = work.sent
+            rows = 0 if self.overflow else self.queue(work, tensor)
+            if rows < len(work.ids):
+                self.overflow.append((work._replace(ids=work.ids[rows:]), tensor[rows:]))
+                self.shelf.count[BEFORE_QUEUE] += len(work.ids) - rows
+            if self.threads[0].is_alive():
+                self.turn.notify(self.workers)
             self.post()
+
+    def queue(self, work: Work, tensor: Any) -> int:
+        """Put as many rows as there is room for into the executor's queue; under the lock."""
+        ids, before = np.array(work.ids, np.int64), work.before if work.segment else 0
+        now_s, widths = self.clock(), work.widths
+        rows, odd = put(*self.at, ids, widths, work.segment, before, NONE, now_s)
+        numbers = self.shelf.out_row[:rows].tolist()
+        for place, number in enumerate(numbers):
+            self.tensors[number], self.places[number] = tensor, place
+        self.fresh = numbers, tensor
+        if odd:
+            self.mend(odd, work.segment, before)
+        return int(rows)
+
+    def refill(self) -> None:
+        """Queue what waits for room in the queue, in its order."""
+        while self.overflow and self.shelf.count[FREE_NUMBERS]:
+            work, tensor = self.overflow.popleft()
+            rows = self.queue(work, tensor)
+            self.shelf.count[BEFORE_QUEUE] -= rows
+            if rows < len(work.ids):
+                self.overflow.appendleft((work._replace(ids=work.ids[rows:]), tensor[rows:]))
 
     def close(self, limit_s: float) -> bool:
         """Stop when nothing is left, or after a time; True where nothing was."""
@@ -168,112 +190,90 @@ class Workshop:
         return done
 
     def busy(self) -> bool:
-        return len(self.free) < ROWS_MAX or bool(self.overflow)
+        return bool(self.shelf.count[FREE_NUMBERS] < ROWS_MAX or self.overflow)
 
     def report(self) -> tuple[Report, list[tuple[float, ...]]]:
         """What is going on, power read anew, and the batches since the last call."""
         with self.turn:
-            now_s, util = self.clock(), self.util()
-            self.power = self.meter.read(util)
+            told, now_s = self.shelf.report[0], self.clock()
+            tell(*self.at, now_s)
+            self.power = self.meter.read(float(told["util"]))
             self.energy_j += self.power.watts * (now_s - self.metered_s)
             self.metered_s = now_s
-            return self.told()
+            told["power_w"], told["energy_j"] = self.power.watts, self.energy_j
+            told["power_source"] = POWER_SOURCES.index(self.power.source)
+            runs = [tuple(run) for run in self.untold().tolist()]
+            return Report(*told.tolist())._replace(runs=0), runs
 
-    def util(self) -> float:
-        """Share of workers busy, smoothed."""
-        x = self.executor.arrays
-        server, window_s = x.server[0], float(x.knobs[0]["util_window_s"])
-        # as of the last change of `busy`, brought up to now
-        faded = math.exp(min(float(server["util_s"]) - self.clock(), 0.0) / window_s)
-        share = float(server["busy"]) / self.workers
-        return share + (float(server["util"]) - share) * faded
+    def untold(self) -> Array:
+        """The batches that no report told of yet."""
+        count = self.shelf.report["runs"]
+        runs = self.shelf.runs[: count[0]].copy()
+        count[0] = 0
+        return runs
 
-    def told(self) -> tuple[Report, list[tuple[float, ...]]]:
-        x, now_s = self.executor.arrays, self.clock()
-        server = x.server[0]
-        busy = int(server["busy"])
-        waits = x.lines[0]["count"].reshape(SEGMENTS, -1).sum(axis=1).tolist()
-        busy_s = float(server["busy_s"]) + busy * (now_s - float(server["util_s"]))
-        runs, self.runs = self.runs, []
-        return Report(
-            received=self.received,
-            busy=busy,
-            waiting=int(server["waiting"]) + len(self.overflow),
-            loaded=int((x.instance[0]["state"] != 0).sum()),
-            workers=self.workers,
-            waiting_0=waits[0],
-            waiting_1=waits[1],
-            waiting_2=waits[2],
-            waiting_3=waits[3],
-            batches=self.batches,
-            rows=self.ran,
-            memory_b=float(server["memory_b"]),
-            util=self.util(),
-            power_w=self.power.watts,
-            energy_j=self.energy_j,
-            busy_s=busy_s,
-            power_source=POWER_SOURCES.index(self.power.source),
-        ), runs
-
-    def queue(self, rows: list[Row], segment: int, before: int) -> None:
-        """Put rows into the executor's queue, each by the width asked for; under the lock."""
+    def mend(self, odd: int, segment: int, before: int) -> None:
+        """Find another way for rows whose key does not load."""
         by_width: dict[int, list[int]] = {}
-        for row in rows:
-            if not self.free:
-                self.overflow.append((row, segment, before))
-                continue
-            number = self.free.pop()
-            self.rows[number] = row
-            by_width.setdefault(row.widths[segment], []).append(number)
+        for number in self.shelf.out_odd[:odd].tolist():
+            by_width.setdefault(int(self.shelf.asked[number, segment]), []).append(number)
         for width, numbers in by_width.items():
-            self.queue_key(numbers, (segment, before if segment else 0, width))
-
-    def queue_key(self, numbers: list[int], key: Key) -> None:
-        until_s, reason = self.broken.get(key, (0.0, ""))
-        if until_s > self.clock():
-            self.instead(numbers, key, reason)
-        else:
-            self.executor.put_all(np.array(numbers, np.int64), *key)
+            key = segment, before, width
+            self.instead(numbers, key, self.broken[key][1])
 
     def instead(self, numbers: list[int], key: Key, reason: str) -> None:
         """Queue rows for a wider instance that is there, or give them back as failed."""
         segment, before, width = key
         wider = [w for w in self.executor.holds(segment, before) if w > width]
+        rows = np.array(numbers, np.int64)
         if wider:
-            self.executor.put_all(np.array(numbers, np.int64), segment, before, wider[0])
-            return
-        self.answer(FAILED, segment, self.taken(numbers), reason)
-
-    def taken(self, numbers: Sequence[int]) -> list[Row]:
-        """Rows that leave the executor; their numbers may be used again."""
-        rows = [row for number in numbers if (row := self.rows[number]) is not None]
-        for number in numbers:
-            self.rows[number] = None
-        self.free.extend(numbers)
-        while self.overflow and self.free:
-            row, segment, before = self.overflow.popleft()
-            self.queue([row], segment, before)
-        return rows
+            self.executor.put_all(rows, segment, before, wider[0])
+        elif numbers:
+            give_up(self.at[1], rows)
+            self.answer(FAILED, segment, len(rows), reason)
 
     def work(self) -> None:
-        """What a worker does until the end."""
+        """What a worker thread does until the end."""
         with self.turn:
             while not self.ending:
-                now_s = self.clock()
-                action = self.executor.next(now_s)
-                if action.what == WAIT:
-                    self.drop_idle(now_s)
-                    wait_s = action.until_s - now_s
+                wait_s = self.work_off()
+                self.drop_idle()
+                if not self.ending:
                     self.turn.wait(max(wait_s, 1e-3) if wait_s < 3600 else None)
-                elif action.what == LOAD:
-                    self.load(action)
-                else:
-                    self.run(action)
-                self.post()
 
-    def answer(self, kind: int, segment: int, rows: list[Row], tensor: Any) -> None:
-        ids, widths = [row.id for row in rows], [row.used for row in rows]
-        self.outbox.append(Outcome(kind, *self.told(), segment, ids, widths, tensor))
+    def work_off(self, between: Between = nothing) -> float:
+        """Run all that can run now, under the lock; returns for how long nothing will unless
+        something comes. `between` is called after every batch, without the lock.
+        """
+        ran, count = NO_BATCH, self.shelf.count
+        while not self.ending:
+            if self.overflow:
+                self.refill()
+            now_s = self.clock()
+            todo = Step(*step(*self.at, ran.instance, ran.began_s, now_s))
+            rows = self.shelf.out_row[: todo.rows].tolist()
+            if ran.rows:
+                self.pass_on(ran, todo, rows)
+            if todo.odd:
+                self.mend(todo.odd, ran.segment + 1, ran.width)
+            if todo.what == RUN:
+                batch = self.gathered(rows, ran)
+            self.post()
+            ran = NO_BATCH
+            if todo.what == RUN:
+                ran = self.run(todo, rows, batch, between)
+            elif todo.what == LOAD:
+                self.load(todo)
+            elif not todo.odd and not (self.overflow and count[FREE_NUMBERS]):
+                return todo.until_s - now_s
+        return math.inf
+
+    def answer(self, kind: int, segment: int, count: int, tensor: Any) -> None:
+        """Note for sending that rows have left, as the last call wrote them."""
+        tell(*self.at, self.clock())
+        told, ids = self.shelf.report.tobytes(), self.shelf.out_id[:count].copy()
+        widths = self.shelf.out_used[:count].copy()
+        self.outbox.append(Outcome(kind, told, self.untold(), segment, ids, widths, tensor))
 
     def post(self) -> None:
         """Send what has ended, without the lock that is held here."""
@@ -286,14 +286,16 @@ class Workshop:
             finally:
                 self.turn.acquire()
 
-    def drop_idle(self, now_s: float) -> None:
-        for segment, before, width in self.executor.unload(now_s):
-            if width not in self.executor.holds(segment, before):
-                self.runner.unload(segment, before, width)
+    def drop_idle(self) -> None:
+        """Unload what nobody has used for long."""
+        with self.turn:
+            for segment, before, width in self.executor.unload(self.clock()):
+                if width not in self.executor.holds(segment, before):
+                    self.runner.unload(segment, before, width)
 
-    def load(self, action: Action) -> None:
+    def load(self, todo: Step) -> None:
         """Load an instance without the lock; a failure is the key's, not the server's."""
-        key = action.segment, action.before, action.width
+        key = todo.segment, todo.before, todo.width
         self.turn.release()
         problem = None
         try:
@@ -303,99 +305,99 @@ class Workshop:
         finally:
             self.turn.acquire()
         if problem is None:
-            self.executor.ended(action.instance, self.clock())
+            self.executor.ended(todo.instance, self.clock())
             self.turn.notify_all()
             return
-        self.executor.failed(action.instance, self.clock())
+        self.executor.failed(todo.instance, self.clock())
         reason = self.breaks(key, problem)
         self.instead(self.executor.give_back(*key), key, reason)
 
     def breaks(self, key: Key, problem: Exception) -> str:
         """Remember that a key does not load; the sentence that says so."""
         reason = f"segment {key[0]} at width {WIDTHS[key[2]]} does not load: {problem}"
-        self.broken[key] = self.clock() + BROKEN_S, reason
+        until_s = self.clock() + BROKEN_S
+        self.broken[key] = until_s, reason
+        self.shelf.broken_s[(key[0] * 4 + key[1]) * 4 + key[2]] = until_s
         return reason
 
-    def run(self, action: Action) -> None:
-        """Run a batch without the lock, then send its rows on or back."""
-        rows = [row for number in action.requests if (row := self.rows[number]) is not None]
+    def gathered(self, rows: list[int], ran: Batch) -> Pieces:
+        """Where the tensors of rows lie."""
+        # most batches are those that ran or came just now, as they are
+        if rows == ran.rows:
+            return [(ran.tensor, 0, len(rows))]
+        came, tensor = self.fresh
+        if rows == came and self.tensors[rows[0]] is tensor:
+            return [(tensor, 0, len(rows))]
+        return pieces([(self.tensors[number], self.places[number]) for number in rows])
+
+    def run(self, todo: Step, rows: list[int], parts: Pieces, between: Between) -> Batch:
+        """Run a batch without the lock; where that fails its rows go back."""
         self.turn.release()
         problem, found = None, None
-        began_s, began_cpu_s = self.clock(), time.thread_time()
+        began_s, began_cpu_s = self.clock(), time.thread_time() if self.share < 1 else 0.0
         try:
-            x = self.runner.resident(together(rows, self.runner))
-            found = self.runner.run(action.segment, action.before, action.width, x)
+            batch = self.runner.resident(together(parts, self.runner))
+            found = self.runner.run(todo.segment, todo.before, todo.width, batch)
             # one that goes home takes its batch along: batches of both kinds are rare
-            if any(row.ends(action.segment + 1) for row in rows):
+            if todo.ends:
                 found = self.runner.fetched(found)
         except Exception as wrong:
             problem = wrong
         finally:
             if self.share < 1:
-                spent_s, cpu_s = self.clock() - began_s, time.thread_time() - began_cpu_s
-                # by what it computed itself, so that a moment without a core counts once; by the
-                # clock where others computed for it
-                spent_s = cpu_s if cpu_s > spent_s / 2 else spent_s
-                time.sleep(spent_s * (1 / self.share - 1))
-            self.turn.acquire()
-        now_s = self.clock()
-        self.taken(action.requests)
-        if found is None:
-            self.executor.failed(action.instance, now_s)
-            self.answer(FAILED, action.segment, rows, f"a batch failed: {problem}")
-            return
-        self.executor.ended(action.instance, now_s)
-        self.batches += 1
-        self.ran += len(rows)
-        key = (action.segment, action.before, action.width)
-        self.runs.append((*key, len(rows), now_s - began_s))
-        self.pass_on(rows, action, found)
+                self.dawdle(began_s, began_cpu_s)
+            try:
+                between()
+            finally:
+                self.turn.acquire()
+        if problem is None:
+            return Batch(todo.instance, began_s, todo.segment, todo.width, rows, found)
+        count = fail(*self.at, todo.instance, self.clock())
+        self.answer(FAILED, todo.segment, count, f"a batch failed: {problem}")
+        return NO_BATCH
 
-    def pass_on(self, rows: list[Row], action: Action, found: Any) -> None:
-        """Queue rows for their next segment, or answer those whose way ends here."""
-        following = action.segment + 1
-        on: list[Row] = []
-        home: list[Row] = []
-        for at, row in enumerate(rows):
-            row.tensor, row.at = found, at
-            row.used = (*row.used[: action.segment], action.width, *row.used[following:])
-            (home if row.ends(following) else on).append(row)
-        if on:
-            self.queue(on, following, action.width)
-            self.turn.notify()
+    def dawdle(self, began_s: float, began_cpu_s: float) -> None:
+        """Take as long as a slower machine would."""
+        spent_s, cpu_s = self.clock() - began_s, time.thread_time() - began_cpu_s
+        # by what it computed itself, so that a moment without a core counts once; by the clock
+        # where others computed for it
+        spent_s = cpu_s if cpu_s > spent_s / 2 else spent_s
+        time.sleep(spent_s * (1 / self.share - 1))
+
+    def pass_on(self, ran: Batch, todo: Step, following: list[int]) -> None:
+        """Keep a batch's tensor for the rows that go on, unless they are all that is `following`,
+        and answer those whose way has ended.
+        """
+        home, found = todo.home, ran.tensor
+        if home < len(ran.rows):
+            for place, number in enumerate(ran.rows if following != ran.rows else ()):
+                self.tensors[number], self.places[number] = found, place
+            if self.workers > 1:
+                self.turn.notify()
+        else:
+            for number in ran.rows:
+                self.tensors[number] = None
         if home:
-            whole = found if len(home) == len(rows) else together(home, self.runner)
-            self.answer(ANSWER, following, home, whole)
+            whole = found if home == len(ran.rows) else found[self.shelf.out_place[:home]]
+            self.answer(ANSWER, ran.segment + 1, home, whole)
 
 
 def practise(executor: Executor) -> None:
     """Go through all that an executor does, on a copy, so that it is compiled before it counts."""
     copy = Executor.__new__(Executor)
     copy.arrays = type(executor.arrays)(*(array.copy() for array in executor.arrays))
+    pins = pinned(copy.arrays, shelf(len(copy.arrays.after)))
+    at = pins[0].address, pins[1].address
+    put(*at, np.zeros(1, np.int64), (0, 0, 0, 0), 0, 0, NONE, 0.0)
+    todo = Step(*step(*at, NONE, 0.0, 0.0))
+    if todo.what != LOAD:
+        step(*at, todo.instance, 0.0, 0.0)
+    fail(*at, 0, 0.0)
+    give_up(at[1], np.zeros(0, np.int64))
+    tell(*at, 0.0)
     copy.put_all(np.zeros(1, np.int64), 0, 0, 3)
-    copy.ended(0, 0.0)
-    action = copy.next(0.0)
-    if action.what == LOAD:
-        copy.ended(action.instance, 0.0)
-        action = copy.next(0.0)
-    copy.failed(max(action.instance, 0), 0.0)
     copy.warm(0, 0, 0, 0.0)
+    copy.ended(0, 0.0)
+    copy.failed(0, 0.0)
     copy.give_back(0, 0, 3)
     copy.unload(1e9)
-    copy.next(0.0)
-
-
-def together(rows: list[Row], runner: Runner) -> Any:
-    """The rows' tensors as one batch, without a copy where they lie so already."""
-    pieces: list[tuple[Any, int, int]] = []  # tensor, from, to
-    for row in rows:
-        if pieces and pieces[-1][0] is row.tensor and pieces[-1][2] == row.at:
-            pieces[-1] = (*pieces[-1][:2], row.at + 1)
-        else:
-            pieces.append((row.tensor, row.at, row.at + 1))
-    parts = [tensor[first:last] for tensor, first, last in pieces]
-    if len(parts) == 1:
-        return parts[0]
-    if len({type(part) for part in parts}) > 1:  # some came just now, others are on the device
-        parts = [runner.resident(part) for part in parts]
-    return runner.stack(parts)

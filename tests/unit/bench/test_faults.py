@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from trimtab import cli
-from trimtab.bench import fault_claims, faults
+from trimtab.bench import fault_claims
 from trimtab.bench.faults import AFTER, FLOODS, Plan, Session, Step, around, flood, rung, stepped
-from trimtab.errors import UnknownName
 from trimtab.serving.load_gen import Driven
 
 
@@ -98,12 +97,6 @@ def test_a_fleet_that_does_not_recover_is_told_from_one_that_does():
 
 def test_what_was_not_measured_holds_neither_way():
     assert holds(Session(Plan())) == [None] * 7
-
-
-def test_an_unknown_case_is_refused_with_the_known_ones():
-    with pytest.raises(UnknownName, match="known: overload, killed"):
-        faults.chosen_cases(["flood"])
-    assert faults.chosen_cases(["killed,overload"]) == ("overload", "killed")
 
 
 def run(monkeypatch, capsys, *words):

@@ -12,7 +12,8 @@ import pytest
 
 from trimtab import cli
 from trimtab.bench import serve, serve_hosts
-from trimtab.bench.serve import CASES, METRICS, Plan, Row, Session, chosen_cases, highest
+from trimtab.bench.chosen import chosen_of
+from trimtab.bench.serve import CASES, METRICS, Plan, Row, Session, highest
 from trimtab.bench.serve_hosts import FLOOR, OURS, SERVERS, Host, Server, hosted, missing
 from trimtab.bench.serve_wires import (
     AT_PREDICT,
@@ -26,6 +27,7 @@ from trimtab.bench.serve_wires import (
 )
 from trimtab.errors import ServeError, UnknownName
 from trimtab.peer_servers.front import MODEL
+from trimtab.peer_servers.ours import words
 from trimtab.serving.front import Answer
 from trimtab.serving.load_gen import Driven, python_env
 from trimtab.serving.oip import read_request, write_answer
@@ -144,8 +146,8 @@ def test_names_that_are_unknown_are_refused_with_the_known_ones():
     with pytest.raises(UnknownName, match="known: trimtab, trimtab-front, bare-app"):
         serve_hosts.named(["litserv"])
     with pytest.raises(UnknownName, match="known: noop-json"):
-        chosen_cases(["noop"])
-    assert chosen_cases(["net-json,noop-json"]) == ("noop-json", "net-json")
+        chosen_of(["noop"], CASES, "case")
+    assert chosen_of(["net-json,noop-json"], CASES, "case") == ("noop-json", "net-json")
     with pytest.raises(ServeError, match="/no/python is not a file"):
         serve_hosts.interpreters(["litserve=/no/python"])
 
@@ -177,6 +179,27 @@ def test_a_server_answers_for_itself_and_leaves_nothing():
         assert host.process.pid in pids
     assert orphans == {"Trimtab front": 0}
     assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+def test_every_server_is_told_how_many_of_its_processes_compute(monkeypatch):
+    told = []
+
+    def started(command, **settings):
+        told.append(command[command.index("--processes") + 1])
+        raise ServeError("far enough")
+
+    monkeypatch.setattr(serve_hosts.subprocess, "Popen", started)
+    monkeypatch.setattr(serve, "missing", lambda name, python: "")
+    plan = Plan(tuple(SERVERS), dict.fromkeys(SERVERS, "x"), ("noop-json",), 1, processes=3)
+    session = Session(plan)
+    list(session.run())
+    assert told == ["3"] * len(SERVERS)
+    assert set(session.notes.values()) == {"far enough"}
+
+
+def test_ours_computes_in_as_many_servers_as_there_are_processes():
+    asked = words("net", 1, 3)
+    assert asked[asked.index("--servers") + 1] == "3"
 
 
 def test_a_server_that_does_not_start_gives_its_last_words():
@@ -255,3 +278,6 @@ def test_bad_numbers_are_one_line(monkeypatch, capsys):
     code, out, err = run(monkeypatch, capsys, "--rounds", "0")
     assert (code, out) == (2, "")
     assert err.startswith("error: --rounds 0")
+    code, out, err = run(monkeypatch, capsys, "--processes", "0")
+    assert (code, out) == (2, "")
+    assert "--processes 0" in err and "1..64" in err

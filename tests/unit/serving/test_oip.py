@@ -12,7 +12,7 @@ pytest.importorskip("orjson")
 from trimtab.errors import ServeError
 from trimtab.serving import tensors
 from trimtab.serving.front import DTYPES, Answer, Metadata, Spec, ZeroFleet, stranger
-from trimtab.serving.oip import read_request, write_answer
+from trimtab.serving.oip import KNOWN_BYTES, KNOWN_MOST, read_request, write_answer
 from trimtab.serving.tensors import from_bytes, from_list, raw
 
 IMAGE = Metadata(
@@ -347,3 +347,43 @@ def test_no_change_of_a_request_raises_anything_but_serve_error():
         except ServeError:
             refused += 1
     assert refused > 750
+
+
+def test_a_request_that_was_read_before_is_read_again_from_its_tensors_alone():
+    known: dict = {}
+    pixels = np.arange(6, dtype="<f4")
+    first, size = body(binary=pixels.tobytes(), parameters={"deadline_ms": 50}, id="a")
+    for turn in range(2):
+        again = first[:size] + (pixels + turn).tobytes()
+        asked, _ = read_request(IMAGE, again, size, 10.0 * turn, known)
+        assert asked.inputs["image"].ravel().tolist() == (pixels + turn).tolist()
+        assert (asked.request_id, asked.deadline_s) == ("a", 10.0 * turn + 0.05)
+        assert list(known) == [first[:size]]
+    for wrong in (first[:-4], first + b"1234"):
+        with pytest.raises(ServeError, match="bytes"):
+            read_request(IMAGE, wrong, size, 0.0, known)
+    broken = first[:size] + np.full(6, np.nan, "<f4").tobytes()
+    with pytest.raises(ServeError, match="finite"):
+        read_request(IMAGE, broken, size, 0.0, known)
+
+
+def test_only_few_and_short_requests_without_numbers_are_remembered():
+    known: dict = {}
+    wire = np.zeros(6, "<f4").tobytes()
+    for number in range(2 * KNOWN_MOST):
+        read_request(IMAGE, *body(binary=wire, id=str(number)), 0.0, known)
+        assert 0 < len(known) <= KNOWN_MOST
+    known.clear()
+    read_request(IMAGE, *body(), 0.0, known)
+    read_request(IMAGE, *body(binary=wire, id="x" * KNOWN_BYTES), 0.0, known)
+    with pytest.raises(ServeError, match="FP99"):
+        read_request(IMAGE, *body(binary=wire, entry={"datatype": "FP99"}), 0.0, known)
+    assert known == {}
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_huge_numbers_are_finite_and_others_are_not(value: float):
+    pixels = np.full(6, 3e38, "f4")
+    assert tensors.all_finite(pixels)
+    pixels[3] = value
+    assert not tensors.all_finite(pixels)

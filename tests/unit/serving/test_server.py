@@ -11,7 +11,8 @@ from tests.fleets import FORM, LIMIT_S, PROFILE, Told
 
 from trimtab.errors import ServeError
 from trimtab.serving.greedy import Knobs
-from trimtab.serving.server import Server, Zeros, main, parsed_cpus
+from trimtab.serving.runner import Zeros
+from trimtab.serving.server import Server, main, parsed_cpus
 from trimtab.serving.wire import ANSWER, FAILED, UNRUN, Work
 from trimtab.serving.workshop import ROWS_MAX, Workshop
 
@@ -48,9 +49,9 @@ class Shop:
 
     def found(self):
         return {
-            id: (o.kind, o.segment, o.widths[at], o.tensor if o.kind == FAILED else o.tensor[at])
+            id: (o.kind, o.segment, tuple(used), o.tensor if o.kind == FAILED else o.tensor[at])
             for o in self.outcomes
-            for at, id in enumerate(o.ids)
+            for at, (id, used) in enumerate(zip(o.ids.tolist(), o.widths.tolist(), strict=True))
         }
 
 

@@ -42,7 +42,8 @@ def answers(runner, plans, image):
 
     def post(outcome):
         assert outcome.kind == ANSWER, outcome.tensor
-        found.update(zip(outcome.ids, zip(outcome.widths, np.array(outcome.tensor))))
+        widths = map(tuple, outcome.widths.tolist())
+        found.update(zip(outcome.ids.tolist(), zip(widths, np.array(outcome.tensor))))
         if len(found) == len(plans):
             done.set()
 
