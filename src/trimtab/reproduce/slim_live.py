@@ -22,6 +22,7 @@ ONE = "trimtab.reproduce.slim_fleet:live_and_simulated"
 WORKERS = 1  # one fleet at a time: two would measure each other
 FIRST_SEED = 6000
 LOADS = (0.5, 0.8)
+GPU_LOADS = (0.1, 0.2)  # more than that one client cannot ask
 SHAPES = ("poisson", "bursty")
 ROUTERS = ("fixed 0.5", "max_batch", "priced", "random", "light", "balanced")
 METRICS = ("p50_ms", "p95_ms", "p99_ms", "in_time", "good")
@@ -30,7 +31,7 @@ NOTES = {
     "slim-live": (
         "Latency in ms as the client sees it, percent answered within 100 ms, and percent accuracy "
         "of those in time, by the width that each answer says it used. Loads are shares of the "
-        "capacity at full width of three servers of 0.4, 0.4 and 0.18 of a core."
+        "capacity at full width of three servers of 0.4, 0.4 and 0.18 of a core, or of a GPU."
     ),
     "slim-live-ratio": "Live over simulated, seed by seed.",
 }
@@ -56,7 +57,10 @@ class Setup(Asked):
         return [FIRST_SEED + n for n in range(self.seeds or (1 if self.quick else 3))]
 
     def cells(self) -> list[dict[str, Any]]:
-        shapes, loads = (SHAPES[:1], LOADS[:1]) if self.quick else (SHAPES, LOADS)
+        on_cpu = load_profile(self.profile).machine["device"] == "cpu"
+        shapes, loads = SHAPES, LOADS if on_cpu else GPU_LOADS
+        if self.quick:
+            shapes, loads = shapes[:1], loads[:1]
         names = self.policies or (ROUTERS[:2] if self.quick else ROUTERS)
         return [
             {"policy": name, "shape": shape, "load": load}

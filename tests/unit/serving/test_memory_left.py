@@ -56,7 +56,7 @@ def test_the_limit_of_the_process_counts_what_it_has_mapped(machine, monkeypatch
 
 def test_too_little_is_an_error_that_says_how_much(machine):
     check_room(400e6 - SPARE_B, *machine)
-    with pytest.raises(MemoryError, match="needs 400 MB and 64 MB to spare, 400 MB are left"):
+    with pytest.raises(MemoryError, match="needs 400 MB and 128 MB to spare, 400 MB are left"):
         check_room(400e6, *machine)
 
 
