@@ -25,8 +25,10 @@ LOADS = (0.5, 0.8)
 GPU_LOADS = (0.1, 0.2)  # more than that one client cannot ask
 SHAPES = ("poisson", "bursty")
 ROUTERS = ("fixed 0.5", "max_batch", "priced", "random", "light", "balanced")
+KINDS = ("live", "simulated")
 METRICS = ("p50_ms", "p95_ms", "p99_ms", "in_time", "good")
 NEAR = 0.15
+KEEPS_UP = 95.0  # percent in time; where a queue grows without end, latency says how long it ran
 NOTES = {
     "slim-live": (
         "Latency in ms as the client sees it, percent answered within 100 ms, and percent accuracy "
@@ -85,20 +87,23 @@ def outcome(setup: Setup, found: Mapping[str, Any]) -> dict[str, Any]:
     """Live and simulated figures, their ratios, and whether they are near each other."""
     figures: list[Row] = []
     ratios: list[Row] = []
+    steady: list[Row] = []
     for cell in setup.cells():
         runs = [found[trial.key] for trial in _of(setup, cell)]
         where = {"arm": cell["shape"], "load": cell["load"]}
         for metric in METRICS:
-            for kind in ("live", "simulated"):
+            for kind in KINDS:
                 name = f"{cell['policy']}, {kind}"
                 values = [run[kind][metric] for run in runs]
                 figures.append(mean_row(name, metric, values, **where))
             values = [run["live"][metric] / max(run["simulated"][metric], 1e-9) for run in runs]
             ratios.append(mean_row(cell["policy"], metric, values, **where))
+            if min(run[kind]["in_time"] for run in runs for kind in KINDS) >= KEEPS_UP:
+                steady.append(ratios[-1])
     tables = [{"name": "slim-live", "rows": figures}, {"name": "slim-live-ratio", "rows": ratios}]
     return {
         "tables": tables,
-        "claims": [_near(ratios, "p50_ms"), _near(ratios, "p99_ms")],
+        "claims": [_near(steady, "p50_ms"), _near(steady, "p99_ms")],
         "trace": f"{'|'.join(SHAPES)} arrivals, live on this machine and simulated",
         "seeds": setup.of_seeds(),
     }
@@ -109,5 +114,8 @@ def _near(ratios: Sequence[Row], metric: str) -> dict[str, Any]:
     far = [one for one in rows if abs(one["ours"] - 1) > NEAR]
     worst = sorted(rows, key=lambda one: -abs(one["ours"] - 1))[:4]
     told = [f"{one['policy']} {one['arm']} {one['load']}: {one['ours']:.2f}" for one in worst]
-    claim = f"live and simulated {metric} differ by at most {NEAR:.0%} in every cell"
-    return {"claim": claim, "holds": not far, "evidence": "; ".join(told)}
+    claim = (
+        f"live and simulated {metric} differ by at most {NEAR:.0%} in every cell in which both "
+        f"answer {KEEPS_UP:g} % in time"
+    )
+    return {"claim": claim, "holds": not far if rows else None, "evidence": "; ".join(told)}
