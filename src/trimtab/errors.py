@@ -19,3 +19,7 @@ class UnknownName(TrimtabError):
 
 class ServeError(TrimtabError):
     """A network, weight file or request that cannot be served."""
+
+
+class PlanError(TrimtabError):
+    """A model, a GPU pool or a plan of parallelism that cannot be planned for or launched."""

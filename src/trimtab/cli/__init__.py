@@ -8,7 +8,7 @@ import sys
 
 import typer
 
-from trimtab.cli import bench, compare, prepare, reproduce, serve, trace, train
+from trimtab.cli import bench, compare, plan, prepare, reproduce, serve, trace, train
 from trimtab.cli.shown import err, escaped, say
 from trimtab.errors import TrimtabError
 
@@ -23,6 +23,7 @@ app.add_typer(compare.app)
 app.add_typer(bench.app)
 app.add_typer(train.app)
 app.add_typer(reproduce.app)
+app.add_typer(plan.app)
 trace.app.command("prepare", epilog=prepare.EPILOG)(prepare.trace_prepare)
 app.add_typer(trace.app, name="trace")
 app.add_typer(serve.app, name="serve")

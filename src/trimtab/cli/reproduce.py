@@ -36,6 +36,10 @@ finished stays in `kept`, and the same command goes on from there
 
 `trimtab reproduce adlro --ablation --out kept` — what each part of the paper's DQN is worth
 
+`trimtab reproduce llm --quick` — learned plans of parallelism beside rules and the optimum
+
+`trimtab reproduce llm --only planetlab_7days.tar.xz --only full` — on a recorded trace
+
 `trimtab reproduce slim --quick` — the network, routers against random ones and under an objective
 
 `trimtab reproduce slim --live` — a real fleet on this machine beside its simulation
@@ -45,7 +49,7 @@ arrivals too
 """
 )
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="adlro or slim.")],
+    paper: Annotated[str, typer.Argument(help="adlro, llm or slim.")],
     quick: Annotated[
         bool, typer.Option("--quick", help="Fewer seeds, jobs, loads and policies.")
     ] = False,
@@ -65,7 +69,8 @@ def reproduce(
         int | None, typer.Option(help="How many; 10 (slim 5), with --quick less.")
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option(help="A run; 600 (slim: 6,000 requests), with --quick less.")
+        int | None,
+        typer.Option(help="A run; 600 (slim: 6,000 requests, llm: 4M epochs), with --quick less."),
     ] = None,
     policies: Annotated[
         str | None, typer.Option(help="Names between commas, in place of the paper's and ours.")
@@ -104,8 +109,9 @@ def reproduce(
         raise TrimtabError("--drift and --ablation are two measurements; give one at a time")
     module = import_module("_".join([BY_NAME[paper], *aside]))
     check_places(keep, json_file, report)
-    # the routers of slim are no policies of clusters; its setup knows them
-    names = between_commas(policies) if aside or paper == "slim" else checked_names(policies)
+    # routers and planners are no policies of clusters; their setups know them
+    own_names = aside or paper in ("llm", "slim")
+    names = between_commas(policies) if own_names else checked_names(policies)
     if profile and paper != "slim":
         raise TrimtabError(f"--profile {profile}: there is one for slim alone")
     own = {"profile": profile} if profile else {}

@@ -147,6 +147,46 @@ VIEWS = (
         cell="number",
     ),
     View(
+        "llm",
+        "agreement with the optimum (the paper's)",
+        ("policy",),
+        ("metric",),
+        (
+            "accuracy", "precision_macro", "precision_weighted", "f1_macro", "f1_weighted", "near",
+            "accuracy_own",
+        ),
+        each="arm",
+        cell="and_paper",
+    ),
+    View(
+        "llm",
+        "reward of a window (the paper's), what of the optimum's is lost, step time and power",
+        ("policy",),
+        ("metric",),
+        ("greedy", "online", "regret", "step_s", "power_w"),
+        each="arm",
+        cell="and_paper",
+    ),
+    View(
+        "llm-beside",
+        "Q-learning less the paper's others, the re-planner over the myopic planner",
+        ("arm", "policy"),
+        ("metric",),
+        (
+            "greedy less sarsa", "accuracy less sarsa", "greedy less fixed",
+            "accuracy less fixed", "greedy over myopic", "online over myopic",
+        ),
+        cell="ratio",
+    ),
+    View(
+        "llm-world",
+        "does the world deserve learning",
+        ("arm",),
+        ("metric",),
+        (),
+        cell="number",
+    ),
+    View(
         "slim-accuracy",
         "tables I and II, share right: the paper's | ours, or ours alone",
         ("policy",),
@@ -304,11 +344,22 @@ def _points(rows: Sequence[Row]) -> str:
     return f"{row['ours']:.2f}{half}"
 
 
+def _and_paper(rows: Sequence[Row]) -> str:
+    row = rows[0]
+    if row["ours"] is None:
+        return "-"
+    places = 0 if abs(row["ours"]) >= 1000 else 2 if abs(row["ours"]) >= 10 else 3
+    half = "" if row["low"] is None else f" ± {(row['high'] - row['low']) / 2:.{places}f}"
+    paper = "" if row["paper"] is None else f" ({row['paper']:g})"
+    return f"{row['ours']:.{places}f}{half}{paper}"
+
+
 CELLS: dict[str, Callable[[Sequence[Row]], str]] = {
     "number": lambda rows: _number(rows[0]["ours"]),
     "plain": _plain,
     "points": _points,
     "ratio": _ratio,
+    "and_paper": _and_paper,
     "beside": _beside,
     "score": _score,
 }

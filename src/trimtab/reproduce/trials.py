@@ -33,6 +33,11 @@ LOWER = (
 )
 # the same for fleets of inference servers, which share little with clusters
 LOWER_SERVING = ("core.py", "metrics.py", "rules", "serving", "traces/azure_llm.py")
+# and for plans of parallelism
+LOWER_LLM = (
+    *("core.py", "metrics.py", "rules", "load", "llm", "policies/tabular.py"),
+    *("traces/cpu_use.py", "traces/samples_file.py"),
+)
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -131,7 +136,10 @@ def _one_thread_each() -> Iterator[None]:
 def source_of(call: str) -> str:
     """A hash of the code and the trained weights that a trial follows from."""
     package = Path(trimtab.core.__file__).parent
-    lower = LOWER_SERVING if call.startswith("trimtab.reproduce.slim") else LOWER
+    lower = LOWER
+    for papers, files_below in (("slim", LOWER_SERVING), ("llm", LOWER_LLM)):
+        if call.startswith(f"trimtab.reproduce.{papers}"):
+            lower = files_below
     files = [
         path for name in lower for path in sorted([package / name, *package.glob(f"{name}/**/*")])
     ]

@@ -298,7 +298,8 @@ def stamp(package: str) -> str:
     callers.
     """
     root = Path(__file__).parents[1]
-    below = {"envs": ("rules", "sim", "codecs", "envs")}.get(package, ("rules", package))
+    reached = {"envs": ("rules", "sim", "codecs", "envs"), "policies": ("rules", "llm", "policies")}
+    below = reached.get(package, ("rules", package))
     files = [
         root / "core.py",
         *(f for folder in below for f in sorted((root / folder).glob("*.py"))),

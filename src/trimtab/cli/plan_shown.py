@@ -1,0 +1,163 @@
+"""What `trimtab plan` prints: tables of plans, reasons, launch scripts, and errors beside runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.box import SIMPLE
+from rich.table import Table
+
+from trimtab.cli.shown import out, say, three_digits
+
+RUN_TIMES = ("step_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "mem_gb")
+
+
+def line(text: str, style: str = "") -> None:
+    """One line on standard output, whatever brackets it has."""
+    out.print(text, highlight=False, soft_wrap=True, markup=False, style=style)
+
+
+def show_plans(rows: list[dict[str, Any]]) -> None:
+    """The best plans, one a line."""
+    many = len({row["framework"] for row in rows}) > 1
+    table = _table("", "plan", "step", "9 of 10", "MFU", "GB", "P(fit)", "energy")
+    for place, row in enumerate(rows, 1):
+        low, high = three_digits(row["step_s_low"]), three_digits(row["step_s_high"])
+        table.add_row(
+            str(place),
+            plan_words(row) + (f", {row['framework']}" if many else ""),
+            f"{three_digits(row['step_s'])} s",
+            f"{low}-{high}",
+            f"{100 * row['mfu']:.0f} %",
+            f"{row['memory_b'] / 1e9:.0f}",
+            f"{row['p_fit']:.2f}",
+            f"{three_digits(row['energy_j'] / 1e6)} MJ",
+        )
+    out.print(table)
+
+
+def plan_words(row: dict[str, Any]) -> str:
+    """A plan in short, without the ways that are 1: `64: TP4 PP2 DP8 x5, micro 1, ZeRO-1`."""
+    names = (("tp", "TP"), ("pp", "PP"), ("dp", "DP"), ("cp", "CP"), ("ep", "EP"))
+    ways = [f"{word}{row[name]}" for name, word in names if row[name] > 1]
+    if row["interleave"] > 1:
+        ways.append(f"x{row['interleave']}")
+    words = [f"{row['gpus']}: {' '.join(ways) or 'alone'}", f"micro {row['micro_batch']}"]
+    words += [f"ZeRO-{row['zero']}"] if row["zero"] else []
+    words += [f"{row['recompute']} recompute"] if row["recompute"] != "none" else []
+    return ", ".join(words)
+
+
+def show_ways(rows: list[dict[str, Any]]) -> None:
+    """The best ways to serve, one a line; milliseconds and joules are a token's."""
+    table = _table("", "layout", "batch", "tokens/s", "9 of 10", "first ms", "ms", "P(fit)", "J")
+    for place, row in enumerate(rows, 1):
+        low, high = three_digits(row["tokens_s_low"]), three_digits(row["tokens_s_high"])
+        table.add_row(
+            str(place),
+            f"{row['replicas']}x TP{row['tp']} PP{row['pp']}",
+            str(row["batch"]),
+            three_digits(row["tokens_s"]),
+            f"{low}-{high}",
+            three_digits(1e3 * row["ttft_s"]),
+            three_digits(1e3 * row["token_s"]),
+            f"{row['p_fit']:.2f}",
+            three_digits(row["energy_token_j"]),
+        )
+    out.print(table)
+
+
+def show_reasons(reasons: list[dict[str, str]]) -> None:
+    """Why not something else."""
+    if not reasons:
+        return
+    line("why not", style="bold")
+    for reason in reasons:
+        line(f"  {reason['plan']}: {reason['why']}")
+
+
+def show_notes(notes: tuple[str, ...]) -> None:
+    """What was filled in or stands in for something."""
+    for note in notes:
+        line(f"  {note}", style="dim")
+
+
+def show_launch(files: dict[str, str]) -> None:
+    """The launcher's files as they are, to copy."""
+    for name, text in files.items():
+        line(f"\n{name}", style="bold")
+        line(text.rstrip())
+
+
+def write_files(folder: Path, files: dict[str, str]) -> None:
+    """Put the launcher's files into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        path = folder / name
+        path.write_text(text, encoding="utf-8")
+        if path.suffix == ".sh":
+            path.chmod(0o755)
+    say(f"wrote {', '.join(str(folder / name) for name in files)}")
+
+
+def show_checked(rows: list[dict[str, Any]]) -> None:
+    """Predictions beside what was measured, one run a line."""
+    given = [name for name in RUN_TIMES if any(f"measured_{name}" in row for row in rows)]
+    titles = [word for name in given for word in (name, "measured", "error")]
+    oom = any("measured_oom" in row for row in rows)
+    table = _table("line", *titles, "P(fit)", *(["ran out"] if oom else []))
+    for row in rows:
+        cells = [str(row["line"])]
+        for name in given:
+            cells.append(three_digits(row[name]))
+            seen = f"measured_{name}" in row
+            cells.append(three_digits(row[f"measured_{name}"]) if seen else "")
+            cells.append(f"{100 * row[f'error_{name}']:+.1f} %" if seen else "")
+        cells.append(f"{row['p_fit']:.2f}")
+        words = {True: "yes", False: "no", None: ""}
+        table.add_row(*cells, *([words[row.get("measured_oom")]] if oom else []))
+    out.print(table)
+
+
+def checked_words(summary: dict[str, Any]) -> str:
+    """The summary of a check in one sentence."""
+    parts = [f"{summary['rows']} runs"]
+    for name in RUN_TIMES:
+        if name in summary:
+            one = summary[name]
+            parts.append(
+                f"{name}: mean error {100 * one['mean_error']:.1f} % of {one['rows']},"
+                f" interval covers {100 * one['coverage']:.0f} %"
+            )
+    oom = summary["oom"]
+    if oom["rows"] or oom["fitting_rows"]:
+        parts.append(
+            f"out of memory: {oom['flagged']} of {oom['rows']} flagged,"
+            f" {oom['false_alarms']} false alarms of {oom['fitting_rows']}"
+        )
+    return "; ".join(parts)
+
+
+def show_fits(rows: list[dict[str, Any]]) -> None:
+    """How well the fitted constants explain each source."""
+    table = _table("source", "what", "rows", "mean error", "held out")
+    for row in rows:
+        unseen = row.get("held_out_error")
+        table.add_row(
+            row["source"],
+            row["what"],
+            str(row["rows"]),
+            f"{100 * row['mean_error']:.1f} %",
+            f"{100 * unseen:.1f} %" if unseen is not None and unseen == unseen else "",
+        )
+    out.print(table)
+
+
+def _table(*titles: str) -> Table:
+    table = Table(box=SIMPLE, collapse_padding=True, pad_edge=False)
+    left = ("plan", "layout", "source", "what", "ran out")
+    for title in titles:
+        justify: Literal["left", "right"] = "left" if title in left else "right"
+        table.add_column(title, justify=justify, no_wrap=title != "plan")  # long plans fold
+    return table

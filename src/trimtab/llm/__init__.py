@@ -1,0 +1,1 @@
+"""LLM parallelism: specifications, cost models, plans and what launches them."""

@@ -1,0 +1,59 @@
+"""The fitted numbers of constants.json: one row of laws an architecture, each with its source.
+
+`python -m trimtab.llm.fit FOLDER` writes the file; sections are replaced one by one.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from trimtab.core import Array
+from trimtab.llm.kernels import LAW
+
+PATH = Path(__file__).with_name("constants.json")
+OTHER = "other"  # stands for every architecture that the file does not name
+
+
+class Law(NamedTuple):
+    """Kernel and link constants of one architecture."""
+
+    values: Array  # (len(LAW),) in the order of kernels.LAW
+    spread: float  # relative error (1 sigma) beyond that of measured ones; 0 = measured
+    note: str  # what stands in for the architecture; empty where it was measured
+
+
+@cache
+def read(path: Path = PATH) -> dict[str, Any]:
+    """All sections of the file; treat them as read-only."""
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def replace_section(name: str, section: dict[str, Any], path: Path = PATH) -> None:
+    """Write one section and leave the others as they stand; equal numbers give equal bytes."""
+    found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    found[name] = section
+    text = json.dumps(found, indent=1, sort_keys=True, allow_nan=False)
+    path.write_text(text + "\n", encoding="utf-8")
+    read.cache_clear()
+
+
+def law_of(arch: str, constants: dict[str, Any] | None = None) -> Law:
+    """Kernel and link constants of an architecture, or those of the nearest that was measured."""
+    found = constants if constants is not None else read()
+    merged: dict[str, float] = {}
+    spread, notes = 0.0, []
+    for section in (found["kernels"], found["links"]):
+        entry = section["archs"].get(arch, section["archs"][OTHER])
+        merged.update(section["laws"][entry["like"]])
+        merged.update(entry.get("own", {}))
+        spread = max(spread, float(entry["spread"]))
+        if entry["note"]:
+            notes.append(str(entry["note"]))
+    values = np.array([float(merged[name]) for name in LAW])
+    return Law(values, spread, "; ".join(dict.fromkeys(notes)))

@@ -1,0 +1,81 @@
+"""Plans as a `vllm serve` command, as of 0.27.1 and 0.32.0 (engine/arg_utils.py)."""
+
+from __future__ import annotations
+
+from trimtab.errors import PlanError
+from trimtab.llm.exports.lines import SHEBANG, Option, command, comments
+from trimtab.llm.plan import Plan, checked_to_serve, precision_on, serving_summary
+from trimtab.llm.specs import Gpu, Model
+
+DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp8": "auto", "fp32": "float32"}
+
+
+def files(model: Model, plan: Plan, gpu: Gpu | None = None) -> dict[str, str]:
+    """launch.sh: one server, on every node that it spans."""
+    checked_to_serve(model, plan)
+    precision, notes = precision_on(plan, gpu)
+    found = _options(plan, precision)
+    spread, more = _spread(plan)
+    if plan.ep > 1:
+        found.append(("--enable-expert-parallel",))
+        if plan.ep != plan.tp * plan.dp:
+            more.append(f"vLLM spreads experts over all tp x dp ranks, not over ep={plan.ep}")
+    notes = [serving_summary(model, plan), *notes, *more]
+    name = model.hub or "$MODEL"
+    if not model.hub:
+        notes.append(f"MODEL: the folder or hub name of {model.name}")
+    return {
+        "launch.sh": SHEBANG + comments(notes) + command(f'vllm serve "{name}"', found + spread)
+    }
+
+
+def _options(plan: Plan, precision: str) -> list[Option]:
+    found: list[Option] = [
+        ("--tensor-parallel-size", str(plan.tp)),
+        ("--pipeline-parallel-size", str(plan.pp)),
+        ("--max-model-len", str(plan.seq)),
+        ("--max-num-seqs", str(plan.micro_batch)),
+        ("--dtype", DTYPES[precision]),
+    ]
+    return found + ([("--quantization", "fp8")] if precision == "fp8" else [])
+
+
+def _spread(plan: Plan) -> tuple[list[Option], list[str]]:
+    """Options that lay replicas over nodes, and how to run them there."""
+    replica = plan.tp * plan.pp
+    if replica > plan.per_node:
+        if replica % plan.per_node:
+            raise PlanError(
+                f"tp x pp = {replica} do not fill nodes of per_node={plan.per_node}; take a"
+                " multiple of it"
+            )
+        count = replica // plan.per_node
+        found: list[Option] = [
+            ("--nnodes", str(count)),
+            ("--node-rank", '"$NODE_RANK"'),
+            ("--master-addr", '"$MASTER_ADDR"'),
+            ('$([ "$NODE_RANK" = 0 ] || echo --headless)',),
+        ]
+        notes = [f"run it on each of {count} nodes, NODE_RANK from 0, MASTER_ADDR the first one's"]
+        if plan.dp > 1:
+            notes.append(f"that is one replica: start {plan.dp} such groups behind a balancer")
+        return found, notes
+    if plan.dp == 1:
+        return [], []
+    found = [("--data-parallel-size", str(plan.dp))]
+    if plan.gpus <= plan.per_node:
+        return found, []
+    local = plan.per_node // replica
+    if plan.dp % local:
+        raise PlanError(
+            f"dp={plan.dp} replicas do not fill nodes that hold {local} each; take a multiple"
+        )
+    found += [
+        ("--data-parallel-size-local", str(local)),
+        ("--data-parallel-start-rank", f'"$((NODE_RANK * {local}))"'),
+        ("--data-parallel-address", '"$MASTER_ADDR"'),
+        ("--data-parallel-rpc-port", "13345"),
+        ('$([ "$NODE_RANK" = 0 ] || echo --headless)',),
+    ]
+    count = plan.dp // local
+    return found, [f"run it on each of {count} nodes, NODE_RANK from 0, MASTER_ADDR the first's"]
