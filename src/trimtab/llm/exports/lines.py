@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trimtab.errors import PlanError
 from trimtab.llm.plan import Plan, gpus_a_node, nodes
 
 SHEBANG = "#!/usr/bin/env bash\n"
@@ -36,3 +37,30 @@ def several_nodes(plan: Plan) -> list[str]:
     if nodes(plan) == 1:
         return []
     return [f"run it on each of {nodes(plan)} nodes, NODE_RANK from 0, MASTER_ADDR the first one's"]
+
+
+def replica_nodes(plan: Plan, balancer: str) -> tuple[int, list[str]]:
+    """How many nodes a served replica fills, and how to start it there; 0 = it shares a node."""
+    replica = plan.tp * plan.pp
+    if replica <= plan.per_node:
+        return 0, []
+    if replica % plan.per_node:
+        raise PlanError(
+            f"tp x pp = {replica} do not fill nodes of per_node={plan.per_node}; take a multiple"
+            " of it"
+        )
+    count = replica // plan.per_node
+    notes = [f"run it on each of {count} nodes, NODE_RANK from 0, MASTER_ADDR the first one's"]
+    if plan.dp > 1:
+        notes.append(f"that is one replica: start {plan.dp} such groups behind {balancer}")
+    return count, notes
+
+
+def replicas_a_node(plan: Plan) -> int:
+    """How many served replicas share a node."""
+    local = min(plan.dp, plan.per_node // (plan.tp * plan.pp))
+    if plan.dp % local:
+        raise PlanError(
+            f"dp={plan.dp} replicas do not fill nodes that hold {local} each; take a multiple"
+        )
+    return local

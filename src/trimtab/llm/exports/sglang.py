@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from trimtab.errors import PlanError
-from trimtab.llm.exports.lines import SHEBANG, Option, command, comments
+from trimtab.llm.exports.lines import (
+    SHEBANG,
+    Option,
+    command,
+    comments,
+    replica_nodes,
+    replicas_a_node,
+)
 from trimtab.llm.plan import Plan, checked_to_serve, precision_on, serving_summary
 from trimtab.llm.specs import Gpu, Model
 
@@ -43,28 +50,15 @@ def files(model: Model, plan: Plan, gpu: Gpu | None = None) -> dict[str, str]:
 
 def _spread(plan: Plan) -> tuple[list[Option], list[str]]:
     """Options that lay a replica over nodes, and how many servers to start."""
-    replica = plan.tp * plan.pp
-    if replica > plan.per_node:
-        if replica % plan.per_node:
-            raise PlanError(
-                f"tp x pp = {replica} do not fill nodes of per_node={plan.per_node}; take a"
-                " multiple of it"
-            )
-        count = replica // plan.per_node
-        notes = [f"run it on each of {count} nodes, NODE_RANK from 0, MASTER_ADDR the first one's"]
-        if plan.dp > 1:
-            notes.append(f"that is one replica: start {plan.dp} such groups behind SGLang's router")
+    count, notes = replica_nodes(plan, "SGLang's router")
+    if count:
         return [
             ("--nnodes", str(count)),
             ("--node-rank", '"$NODE_RANK"'),
             ("--dist-init-addr", '"$MASTER_ADDR:20000"'),
         ], notes
-    local = min(plan.dp, plan.per_node // replica)
+    local = replicas_a_node(plan)
     found: list[Option] = [("--dp-size", str(local))] if local > 1 else []
     if local == plan.dp:
         return found, []
-    if plan.dp % local:
-        raise PlanError(
-            f"dp={plan.dp} replicas do not fill nodes that hold {local} each; take a multiple"
-        )
     return found, [f"start it on each of {plan.dp // local} nodes behind SGLang's router"]

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from trimtab.errors import PlanError
-from trimtab.llm.exports.lines import SHEBANG, Option, command, comments
+from trimtab.llm.exports.lines import (
+    SHEBANG,
+    Option,
+    command,
+    comments,
+    replica_nodes,
+    replicas_a_node,
+)
 from trimtab.llm.plan import Plan, checked_to_serve, precision_on, serving_summary
 from trimtab.llm.specs import Gpu, Model
 
@@ -42,34 +48,20 @@ def _options(plan: Plan, precision: str) -> list[Option]:
 
 def _spread(plan: Plan) -> tuple[list[Option], list[str]]:
     """Options that lay replicas over nodes, and how to run them there."""
-    replica = plan.tp * plan.pp
-    if replica > plan.per_node:
-        if replica % plan.per_node:
-            raise PlanError(
-                f"tp x pp = {replica} do not fill nodes of per_node={plan.per_node}; take a"
-                " multiple of it"
-            )
-        count = replica // plan.per_node
-        found: list[Option] = [
+    count, notes = replica_nodes(plan, "a balancer")
+    if count:
+        return [
             ("--nnodes", str(count)),
             ("--node-rank", '"$NODE_RANK"'),
             ("--master-addr", '"$MASTER_ADDR"'),
             ('$([ "$NODE_RANK" = 0 ] || echo --headless)',),
-        ]
-        notes = [f"run it on each of {count} nodes, NODE_RANK from 0, MASTER_ADDR the first one's"]
-        if plan.dp > 1:
-            notes.append(f"that is one replica: start {plan.dp} such groups behind a balancer")
-        return found, notes
+        ], notes
     if plan.dp == 1:
         return [], []
-    found = [("--data-parallel-size", str(plan.dp))]
+    found: list[Option] = [("--data-parallel-size", str(plan.dp))]
     if plan.gpus <= plan.per_node:
         return found, []
-    local = plan.per_node // replica
-    if plan.dp % local:
-        raise PlanError(
-            f"dp={plan.dp} replicas do not fill nodes that hold {local} each; take a multiple"
-        )
+    local = replicas_a_node(plan)
     found += [
         ("--data-parallel-size-local", str(local)),
         ("--data-parallel-start-rank", f'"$((NODE_RANK * {local}))"'),
