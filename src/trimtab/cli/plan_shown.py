@@ -6,11 +6,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rich.box import SIMPLE
+from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from trimtab.cli.shown import out, say, three_digits
 
-RUN_TIMES = ("step_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "mem_gb")
+MOST_WIDE = 1000  # characters
+RUN_TIMES = ("step_s", "tokens_per_s_per_gpu", "tflops_per_gpu")
+UNITS = {"step_s": "s", "tokens_per_s_per_gpu": "tokens/s", "tflops_per_gpu": "TFLOP/s"}
+WAYS = ("gpus", "tp", "pp", "dp", "cp", "ep", "interleave", "micro_batch", "zero")
 
 
 def line(text: str, style: str = "") -> None:
@@ -34,7 +39,7 @@ def show_plans(rows: list[dict[str, Any]]) -> None:
             f"{row['p_fit']:.2f}",
             f"{three_digits(row['energy_j'] / 1e6)} MJ",
         )
-    out.print(table)
+    _show(table)
 
 
 def plan_words(row: dict[str, Any]) -> str:
@@ -65,7 +70,7 @@ def show_ways(rows: list[dict[str, Any]]) -> None:
             f"{row['p_fit']:.2f}",
             three_digits(row["energy_token_j"]),
         )
-    out.print(table)
+    _show(table)
 
 
 def show_reasons(reasons: list[dict[str, str]]) -> None:
@@ -102,28 +107,46 @@ def write_files(folder: Path, files: dict[str, str]) -> None:
 
 
 def show_checked(rows: list[dict[str, Any]]) -> None:
-    """Predictions beside what was measured, one run a line."""
-    given = [name for name in RUN_TIMES if any(f"measured_{name}" in row for row in rows)]
-    titles = [word for name in given for word in (name, "measured", "error")]
+    """Predictions beside what was measured, one run a line: its time, then its memory."""
+    memory = any("measured_mem_gb" in row for row in rows)
     oom = any("measured_oom" in row for row in rows)
-    table = _table("line", *titles, "P(fit)", *(["ran out"] if oom else []))
+    more = ["GB", "measured", "error"] if memory else []
+    titles = ["line", "run", "predicted", "9 of 10", "measured", "error", "unit", *more]
+    table = _table(*titles, "P(fit)", *(["ran out"] if oom else []))
     for row in rows:
-        cells = [str(row["line"])]
-        for name in given:
-            cells.append(three_digits(row[name]))
-            seen = f"measured_{name}" in row
-            cells.append(three_digits(row[f"measured_{name}"]) if seen else "")
-            cells.append(f"{100 * row[f'error_{name}']:+.1f} %" if seen else "")
-        cells.append(f"{row['p_fit']:.2f}")
+        if "error" in row:
+            table.add_row(str(row["line"]), row["error"])
+            continue
+        name = next((name for name in RUN_TIMES if f"measured_{name}" in row), "step_s")
+        low, high = three_digits(row[f"{name}_low"]), three_digits(row[f"{name}_high"])
+        cells = [str(row["line"]), run_words(row), three_digits(row[name]), f"{low}-{high}"]
+        cells += [*_beside(row, name), UNITS[name]]
+        cells += [three_digits(row["mem_gb"]), *_beside(row, "mem_gb")] if memory else []
         words = {True: "yes", False: "no", None: ""}
-        table.add_row(*cells, *([words[row.get("measured_oom")]] if oom else []))
-    out.print(table)
+        cells += [f"{row['p_fit']:.2f}", *([words[row.get("measured_oom")]] if oom else [])]
+        table.add_row(*cells)
+    _show(table)
+
+
+def run_words(row: dict[str, Any]) -> str:
+    """A run of a table in short."""
+    whole = {name: int(value) for name, value in row.items() if name in WAYS}
+    return plan_words(row | whole).replace(", micro ", " micro ")
+
+
+def _beside(row: dict[str, Any], name: str) -> list[str]:
+    """What was measured and how far off the prediction is; empty where it was not."""
+    if f"measured_{name}" not in row:
+        return ["", ""]
+    return [three_digits(row[f"measured_{name}"]), f"{100 * row[f'error_{name}']:+.1f} %"]
 
 
 def checked_words(summary: dict[str, Any]) -> str:
     """The summary of a check in one sentence."""
     parts = [f"{summary['rows']} runs"]
-    for name in RUN_TIMES:
+    if summary["refused"]:
+        parts.append(f"{summary['refused']} lines cannot be predicted, see their sentences")
+    for name in (*RUN_TIMES, "mem_gb"):
         if name in summary:
             one = summary[name]
             parts.append(
@@ -151,13 +174,23 @@ def show_fits(rows: list[dict[str, Any]]) -> None:
             f"{100 * row['mean_error']:.1f} %",
             f"{100 * unseen:.1f} %" if unseen is not None and unseen == unseen else "",
         )
-    out.print(table)
+    _show(table)
 
 
 def _table(*titles: str) -> Table:
     table = Table(box=SIMPLE, collapse_padding=True, pad_edge=False)
-    left = ("plan", "layout", "source", "what", "ran out")
+    left = ("plan", "run", "layout", "source", "what", "unit", "ran out")
     for title in titles:
         justify: Literal["left", "right"] = "left" if title in left else "right"
-        table.add_column(title, justify=justify, no_wrap=title != "plan")  # long plans fold
+        table.add_column(title, justify=justify, no_wrap=justify == "right")  # words fold
     return table
+
+
+def _show(table: Table) -> None:
+    """The table in the terminal's width; whole where a file or a pipe has none."""
+    if out.is_terminal:
+        out.print(table)
+        return
+    wide = Console(width=MOST_WIDE)
+    needed = Measurement.get(wide, wide.options, table).maximum
+    Console(width=needed, emoji=False).print(table)

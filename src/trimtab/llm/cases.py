@@ -14,12 +14,9 @@ import numpy as np
 
 from trimtab.core import Array
 from trimtab.errors import PlanError
+from trimtab.llm.constants import OTHER, law_names
 from trimtab.llm.specs import Gpu, Model
 
-ARCHS = (
-    "Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell",
-    "Vega20", "CDNA1", "CDNA2", "CDNA3", "CDNA4", "RDNA2", "RDNA3", "other",
-)  # fmt: skip
 FRAMEWORKS = ("megatron", "nemo", "deepspeed", "fsdp", "torchtitan", "composer")
 PRECISIONS = ("fp16", "bf16", "fp8", "fp32")
 RECOMPUTES = ("none", "selective", "full")
@@ -39,12 +36,12 @@ MACHINE_FIELDS = (
     "node_link_bps",  # one direction, a GPU's share of its node's cards
     "per_node",
     "tdp_w",
-    "arch",
+    "arch",  # row of its law
     "gpus",
 )
 PLAN_FIELDS = (
     "seq", "global_batch", "micro_batch", "tp", "pp", "dp", "cp", "ep", "interleave", "zero",
-    "recompute", "sequence_parallel", "flash", "precision", "framework", "grad_bytes",
+    "recompute", "sequence_parallel", "flash", "eager", "precision", "framework", "grad_bytes",
 )  # fmt: skip
 CASE = np.dtype([(name, "f8") for name in MODEL_FIELDS + MACHINE_FIELDS + PLAN_FIELDS])
 
@@ -77,8 +74,8 @@ OTHER_NODE_LINK_BPS = 12.5e9
 
 DEFAULT_PLAN = {
     "seq": 2048, "global_batch": 0, "micro_batch": 1, "tp": 1, "pp": 1, "dp": 0, "cp": 1, "ep": 1,
-    "interleave": 1, "zero": 0, "recompute": 0, "sequence_parallel": 0, "flash": 1, "precision": 1,
-    "framework": 0, "grad_bytes": 0,
+    "interleave": 1, "zero": 0, "recompute": 0, "sequence_parallel": 0, "flash": 1, "eager": 0,
+    "precision": 1, "framework": 0, "grad_bytes": 0,
 }  # fmt: skip
 
 # Place = code that `faults` gives; 0 = a legal plan.
@@ -124,7 +121,7 @@ def cases(
         made[name] = float(getattr(model, name))
     for name in ("flops", "fp8_flops", "fp32_flops", "memory_b", "memory_bps", "link_bps", "tdp_w"):
         made[name] = float(getattr(gpu, name))
-    made["arch"] = arch_index(gpu.arch)
+    made["arch"] = law_index(gpu)
     for name, column in columns.items():
         made[name] = column
     return completed(made)
@@ -144,10 +141,12 @@ def grad_bytes(made: Array) -> Array:
     """Bytes of a parameter's gradient while it is summed over micro-batches."""
     framework, half = made["framework"], made["precision"] != PRECISIONS.index("fp32")
     # FSDP keeps the sharded gradient in the type of its fp32 shard; in bf16 the pipelines sum in
-    # fp32, since 8 bits of mantissa lose small gradients; fp16 software did not
+    # fp32, since 8 bits of mantissa lose small gradients; fp16 software did not, and NeMo's recipes
+    # for speed do not
     sharded = framework >= FRAMEWORKS.index("fsdp")
     in_bf16 = (made["precision"] == PRECISIONS.index("bf16")) | (made["precision"] == 2)
-    return np.where(half & ~sharded & ~in_bf16, 2.0, 4.0)
+    fast = framework == FRAMEWORKS.index("nemo")
+    return np.where(half & ~sharded & (fast | ~in_bf16), 2.0, 4.0)
 
 
 def faults(made: Array) -> Array:
@@ -183,10 +182,11 @@ def node_link_of(arch: str) -> float:
     return NODE_LINK_BPS.get(arch, OTHER_NODE_LINK_BPS)
 
 
-def arch_index(arch: str) -> int:
-    """Place of an architecture in ARCHS; what is not there counts as "other"."""
-    lower = [known.lower() for known in ARCHS]
-    return lower.index(arch.lower()) if arch.lower() in lower else lower.index("other")
+def law_index(gpu: Gpu) -> int:
+    """Row of a GPU's law: its own if it was measured, else its architecture's, else "other"."""
+    lower = [known.lower() for known in law_names()]
+    name = (gpu.law or gpu.arch).lower()
+    return lower.index(name) if name in lower else lower.index(OTHER)
 
 
 def framework_index(name: str) -> int:

@@ -3,7 +3,8 @@
     rows, summary = check.checked("runs.csv")
 
 Rows are flat dictionaries for JSON: the prediction, its interval and P(fit), then `measured_*` and
-`error_*` (predicted / measured - 1) for the columns that the table has. Nothing is NaN.
+`error_*` (predicted / measured - 1) for the columns that the table has. Nothing is NaN. A row that
+cannot be predicted holds its line and the sentence why, as `error`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import numpy as np
 
 from trimtab.core import Array
 from trimtab.llm import intervals, training
-from trimtab.llm.cases import ARCHS, CASE, FRAMEWORKS, PRECISIONS, RECOMPUTES, fault, faults
+from trimtab.llm.cases import CASE, FRAMEWORKS, PRECISIONS, RECOMPUTES, fault, faults
+from trimtab.llm.constants import law_names
 from trimtab.llm.runs import Runs, read_runs
 
 GIB = 2.0**30  # torch and nvidia-smi print GiB, and tables call them GB
@@ -70,12 +72,23 @@ def predicted(runs: Runs, plans: Array) -> tuple[list[dict[str, Any]], dict[str,
         "tokens_per_s_per_gpu": tuple(tokens / t for t in (costs["step_s"], high_s, low_s)),
         "mem_gb": (costs["memory_b"] / GIB, low_b / GIB, high_b / GIB),
     }
-    chance = intervals.p_fit(costs, plans)
+    chance = p_fit(runs, plans, costs)
     rows = [
         one_row(runs, plans, costs, columns, chance, i, flop[i] > costs["model_flop"][i])
         for i in range(len(plans))
     ]
+    rows += [{"line": line, "error": why} for line, why in runs.refused.items()]
+    rows.sort(key=lambda row: row["line"])
     return rows, summary(runs, columns, chance)
+
+
+def p_fit(runs: Runs, plans: Array, costs: Array) -> Array:
+    """Chance that each run fits: where gradients may be of 2 or of 4 bytes, the mean of both."""
+    chance = intervals.p_fit(costs, plans)
+    other = plans.copy()
+    other["grad_bytes"] = 6.0 - plans["grad_bytes"]
+    both = 0.5 * (chance + intervals.p_fit(training.cost(other), other))
+    return np.where(runs.either & (plans["precision"] != PRECISIONS.index("fp32")), both, chance)
 
 
 def counted_flop(runs: Runs, plans: Array, costs: Array) -> Array:
@@ -113,7 +126,7 @@ def one_row(
     """One flat dictionary: plan, prediction, interval, P(fit), measurements, errors, notes."""
     row: dict[str, Any] = {"line": runs.lines[i]}
     row |= {name: plain(plans[name][i]) for name in CASE.names or ()}
-    row["arch"] = ARCHS[int(plans["arch"][i])]
+    row["arch"] = law_names()[int(plans["arch"][i])]
     row["framework"] = FRAMEWORKS[int(plans["framework"][i])]
     row["precision"] = PRECISIONS[int(plans["precision"][i])]
     row["recompute"] = RECOMPUTES[int(plans["recompute"][i])]
@@ -142,7 +155,7 @@ def summary(
     runs: Runs, columns: dict[str, tuple[Array, Array, Array]], chance: Array
 ) -> dict[str, Any]:
     """Mean absolute errors, coverage of the intervals and the count of out-of-memory rows."""
-    out: dict[str, Any] = {"rows": len(chance)}
+    out: dict[str, Any] = {"rows": len(chance), "refused": len(runs.refused)}
     for name, (value, low, high) in columns.items():
         seen = runs.measured[name]
         given = ~np.isnan(seen)

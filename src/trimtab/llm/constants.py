@@ -16,6 +16,10 @@ from trimtab.core import Array
 from trimtab.llm.kernels import LAW
 
 PATH = Path(__file__).with_name("constants.json")
+ARCHS = (
+    "Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell",
+    "Vega20", "CDNA1", "CDNA2", "CDNA3", "CDNA4", "RDNA2", "RDNA3", "other",
+)  # fmt: skip
 OTHER = "other"  # stands for every architecture that the file does not name
 
 
@@ -25,6 +29,7 @@ class Law(NamedTuple):
     values: Array  # (len(LAW),) in the order of kernels.LAW
     spread: float  # relative error (1 sigma) beyond that of measured ones; 0 = measured
     note: str  # what stands in for the architecture; empty where it was measured
+    arch: str  # whose server constants go with it
 
 
 @cache
@@ -43,8 +48,24 @@ def replace_section(name: str, section: dict[str, Any], path: Path = PATH) -> No
     read.cache_clear()
 
 
+# Laws measured on one machine, by name: `gpu_profile.adopt` adds them behind ARCHS.
+ADOPTED: dict[str, Law] = {}
+
+
+def law_names() -> tuple[str, ...]:
+    """Names of all laws in the order of their rows: architectures, then what was adopted."""
+    return (*ARCHS, *ADOPTED)
+
+
+def law_archs() -> tuple[str, ...]:
+    """The architecture of each of them."""
+    return (*ARCHS, *(law.arch for law in ADOPTED.values()))
+
+
 def law_of(arch: str, constants: dict[str, Any] | None = None) -> Law:
     """Kernel and link constants of an architecture, or those of the nearest that was measured."""
+    if arch in ADOPTED:
+        return ADOPTED[arch]
     found = constants if constants is not None else read()
     merged: dict[str, float] = {}
     spread, notes = 0.0, []
@@ -56,4 +77,4 @@ def law_of(arch: str, constants: dict[str, Any] | None = None) -> Law:
         if entry["note"]:
             notes.append(str(entry["note"]))
     values = np.array([float(merged[name]) for name in LAW])
-    return Law(values, spread, "; ".join(dict.fromkeys(notes)))
+    return Law(values, spread, "; ".join(dict.fromkeys(notes)), arch)

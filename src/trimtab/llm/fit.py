@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from trimtab.errors import PlanError
-from trimtab.llm.cases import ARCHS
-from trimtab.llm.constants import PATH, law_of, replace_section
+from trimtab.llm.constants import ARCHS, PATH, law_of, replace_section
 from trimtab.llm.figures import COMMAND, Figure, lines
 from trimtab.llm.fit_kernels import fit_kernels
 from trimtab.llm.fit_links import fit_links

@@ -14,8 +14,8 @@ import numpy as np
 from scipy.special import ndtr
 
 from trimtab.core import Array
-from trimtab.llm.cases import ARCHS, FRAMEWORKS
-from trimtab.llm.constants import law_of, read
+from trimtab.llm.cases import FRAMEWORKS
+from trimtab.llm.constants import law_names, law_of, read
 
 NORMAL_90 = 1.645  # standard deviations either side that hold 90 % of a normal distribution
 
@@ -25,6 +25,7 @@ STEP_SPREAD, MEMORY_SPREAD = 0.13, 0.10
 OUTSIDE = {
     "framework": 0.07,  # no source uses it
     "experts": 0.12,  # routing is uneven in ways the mean does not show
+    "afar": 0.25,  # experts on other nodes: some software hides those messages, most does not
     "fp8": 0.10,  # which products run in 8 bits differs by release
     "context": 0.05,
     "nodes": 0.05,  # link to other nodes below the calibrated 25 GB/s a GPU
@@ -36,8 +37,8 @@ CALIBRATED_LINK_BPS = 25e9
 
 @cache
 def arch_spreads() -> Array:
-    """What each architecture's stand-in laws add: (len(ARCHS),)."""
-    return np.array([law_of(arch).spread for arch in ARCHS])
+    """What each law adds, by how it was come by: (laws,)."""
+    return np.array([law_of(name).spread for name in law_names()])
 
 
 @cache
@@ -54,6 +55,7 @@ def step_spread(cases: Array, constants: dict[str, Any] | None = None) -> Array:
     square += arch_spreads()[cases["arch"].astype(int)] ** 2
     square += OUTSIDE["framework"] ** 2 * (1 - known_frameworks()[cases["framework"].astype(int)])
     square += OUTSIDE["experts"] ** 2 * (cases["experts"] > 0)
+    square += OUTSIDE["afar"] ** 2 * (cases["ep"] * cases["tp"] > cases["per_node"])
     square += OUTSIDE["fp8"] ** 2 * (cases["precision"] == 2)
     square += OUTSIDE["context"] ** 2 * (cases["cp"] > 1)
     slow = (cases["gpus"] > cases["per_node"]) & (cases["node_link_bps"] < CALIBRATED_LINK_BPS)

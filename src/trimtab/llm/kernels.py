@@ -29,6 +29,12 @@ LAW = (
     "score_broken",  # and where it is no multiple of 8: tensor cores stand idle
     "stream_share",  # of peak memory bandwidth that element-wise work reaches
     "stream_start_s",
+    "hot",  # products under sustained load / in bursts; 0 = by the power limit
+    "host",  # kernel starts of this host / of those that were fitted
+    "load_slow",  # host time grows by this x load / (1 - load) under others' load
+    "idle_power",  # shares of the power limit: a GPU that holds a model
+    "flop_power",  # and at the FLOP/s listed
+    "busy_power",  # and while any kernel runs
     "link_share",  # of a scale-up link that a large collective reaches
     "link_start_s",  # of a collective inside a node
     "link_chunk_s",  # latency of one chunk of a pipelined collective
@@ -52,6 +58,12 @@ LAW = (
     SCORE_BROKEN,
     STREAM_SHARE,
     STREAM_START_S,
+    HOT,
+    HOST,
+    LOAD_SLOW,
+    IDLE_POWER,
+    FLOP_POWER,
+    BUSY_POWER,
     LINK_SHARE,
     LINK_START_S,
     LINK_CHUNK_S,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from trimtab.core import Array
 from trimtab.llm.cases import FRAMEWORKS
-from trimtab.llm.kernels import attention_back, attention_s, gemm_s, stream_s
+from trimtab.llm.kernels import HOT, attention_back, attention_s, gemm_s, stream_s
 from trimtab.llm.links import all_reduce_s, all_to_all_s, send_s
 from trimtab.llm.profiles import Training
 from trimtab.rules.world import inner
@@ -22,6 +22,11 @@ LOGIT_B = 10.0  # bytes kept a logit by the software that `Training.logits_b` wa
 # Products an architecture runs at its listed peak for at this many FLOP/s a watt without slowing
 # down: an A100's 312e12 / 400 W.
 COOL_FLOPS_A_WATT = 0.78e12
+# Bytes that software without fused kernels moves / with them. Of a layer's element-wise work: bias,
+# dropout, residual, norm and activation each read and write (47 passes over the hidden size where
+# fused kernels take 25); of a score: scale, two steps of masking, softmax and dropout (25 bytes
+# where a fused softmax leaves 10).
+EAGER_LIGHT, EAGER_SCORES = 1.9, 2.5
 
 
 class Layer(NamedTuple):
@@ -36,7 +41,7 @@ class Layer(NamedTuple):
 
 
 @inner
-def sustained_flops(case: Any, knobs: Training) -> float:
+def sustained_flops(case: Any, law: Array, knobs: Training) -> float:
     """Peak FLOP/s of a linear layer at the clock that the power limit leaves."""
     peak = case.flops
     if case.precision == FP32:
@@ -45,6 +50,8 @@ def sustained_flops(case: Any, knobs: Training) -> float:
         peak = case.flops * min(knobs.fp8_gain, case.fp8_flops / case.flops)
     heat = case.flops / max(case.tdp_w, 1.0) / COOL_FLOPS_A_WATT
     slow = max(heat, 1.0) ** knobs.throttle if knobs.throttle > 0.0 else 1.0
+    if law[HOT] > 0.0:
+        slow = law[HOT]
     return peak / (knobs.gemm_slow * slow)
 
 
@@ -140,10 +147,13 @@ def one_layer(
     scores_s = attention_s(b / c, heads, groups, s, s, wide, 1.0, case.flash, half, bps, law)
     if case.flash == 0.0:
         bare_s = attention_s(b / c, heads, groups, s, s, wide, 1.0, 0.0, half, 1e30, law)
-        scores_s = bare_s + knobs.score_slow * (scores_s - bare_s)
+        slow = knobs.score_slow * (EAGER_SCORES if case.eager > 0.0 else 1.0)
+        scores_s = bare_s + slow * (scores_s - bare_s)
     else:
         scores_s *= profile.fused
     light_s = knobs.stream_slow * profile.stream * stream_s(element_b(case, m, rich), bps, law)
+    if case.eager > 0.0:
+        light_s *= EAGER_LIGHT
     forward_s = gemm + scores_s + light_s
     backward_s = 2.0 * gemm + attention_back(case.flash, law) * scores_s
     backward_s += knobs.back_stream * light_s

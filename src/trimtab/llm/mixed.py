@@ -22,8 +22,7 @@ from trimtab.llm.legal import ABILITIES, divisors, micro_batches, tensor_widths,
 from trimtab.llm.memory import stage_memory
 from trimtab.llm.profiles import Training, profiles
 from trimtab.llm.profiles import training as knobs_of
-from trimtab.llm.question import Question
-from trimtab.llm.training import IDLE_POWER
+from trimtab.llm.question import Question, idle_power
 from trimtab.rules.world import compiled
 
 MIXING_SPREAD = 0.05  # of ln(step) that kinds side by side add: assumed, no table shows it
@@ -270,7 +269,7 @@ def _steps(
         most = np.max(layers, axis=1, where=kind_of == place, initial=1.0)
         cost = training.cost(_scaled(rows[place], most / question.model.layers))
         tail_s = np.maximum(tail_s, cost["dp_s"] + cost["optimiser_s"])
-        drawn.append(cost["power_w"] / question.gpu.tdp_w - IDLE_POWER)
+        drawn.append(cost["power_w"] / question.gpu.tdp_w - idle_power(question.gpu))
         used = (kind_of == place).sum(1) * ways[:, 0] * ways[:, 1]
         nodes += np.ceil(used / question.per_node)
     busy_s = work_s + tail_s
@@ -280,7 +279,7 @@ def _steps(
     for place, question in enumerate(order):
         share = np.where(kind_of == place, stage_s * steps[:, None] / step_s[:, None], 0.0).sum(1)
         count = (kind_of == place).sum(1)
-        each_w = question.gpu.tdp_w * (IDLE_POWER * count + drawn[place] * share)
+        each_w = question.gpu.tdp_w * (idle_power(question.gpu) * count + drawn[place] * share)
         power_w += each_w * ways[:, 0] * ways[:, 1]
     return step_s, power_w
 

@@ -9,7 +9,10 @@ from collections.abc import Iterable, Mapping
 from trimtab.errors import UnknownName
 
 # Words that drivers and model pages put around a name and that tell nothing apart.
-IDLE_GPU_WORDS = ("nvidia", "amd", "tesla", "geforce", "instinct", "radeon", "generation", "gpu")
+IDLE_GPU_WORDS = (
+    "nvidia", "amd", "tesla", "geforce", "instinct", "radeon", "generation", "gpu", "dgx", "hgx",
+    "oam",
+)  # fmt: skip
 IDLE_MODEL_WORDS = (
     "meta", "hf", "instruct", "chat", "base", "it", "pt", "fp8", "bf16", "v0.1", "v0.2", "v0.3",
 )  # fmt: skip
@@ -20,16 +23,26 @@ def plain(name: str, idle_words: Iterable[str]) -> str:
 
     A dot between digits stays, since gpt-1.7b and gpt-17b differ.
     """
+    return "".join(_words(name, idle_words))
+
+
+def turned(name: str, idle_words: Iterable[str]) -> str:
+    """The same with the words in one order: "A100-80GB-SXM" and "A100 SXM 80GB" are one."""
+    return "".join(sorted(_words(name, idle_words)))
+
+
+def _words(name: str, idle_words: Iterable[str]) -> list[str]:
     words = re.split(r"[^a-z0-9.]+", name.lower())
     kept = [word.strip(".") for word in words if word not in set(idle_words)]
     # a name made of idle words alone ("Instinct") keeps them, so that it is not empty
-    return "".join(kept) or "".join(words)
+    return kept if any(kept) else words
 
 
 def index_of(names: Mapping[str, Iterable[str]], idle_words: Iterable[str]) -> dict[str, str]:
     """Compared form -> name, for every name and its aliases; a name wins over an alias."""
     aliases = {plain(a, idle_words): name for name, own in names.items() for a in own}
-    return aliases | {plain(name, idle_words): name for name in names}
+    orders = {turned(a, idle_words): name for name, own in names.items() for a in (name, *own)}
+    return orders | aliases | {plain(name, idle_words): name for name in names}
 
 
 def found(
@@ -37,8 +50,9 @@ def found(
 ) -> str:
     """The name that `name` stands for, or UnknownName with the three nearest."""
     asked = plain(name, idle_words)
-    if asked in index:
-        return index[asked]
+    for form in (asked, turned(name, idle_words)):
+        if form in index:
+            return index[form]
     near = nearest(asked, index)
     guess = f"nearest: {', '.join(near)}" if near else f"{len(set(index.values()))} are known"
     raise UnknownName(f"{what} {name!r} is unknown; {guess}; {remedy}")

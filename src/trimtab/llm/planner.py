@@ -19,8 +19,7 @@ from trimtab.errors import PlanError
 from trimtab.llm import intervals, training
 from trimtab.llm.cases import RECOMPUTES
 from trimtab.llm.legal import case_rows, divisors, legal_plans, refuse
-from trimtab.llm.question import Question
-from trimtab.llm.training import IDLE_POWER
+from trimtab.llm.question import Question, idle_power
 
 CHUNK = 1 << 16  # rows priced at a time: 24 MB of cases
 EQUAL = 0.005  # difference of ln(objective) that the model does not claim to see
@@ -98,7 +97,7 @@ def amount(question: Question, objective: str, gpus: Array, costs: Array) -> Arr
     held = gpus if question.up_to else np.full(len(gpus), question.gpus)
     if objective == "cost":
         return held * costs["step_s"] * (question.price_hour / HOUR_S or 1.0)
-    idle_w = (held - gpus) * IDLE_POWER * question.gpu.tdp_w
+    idle_w = (held - gpus) * idle_power(question.gpu) * question.gpu.tdp_w
     return costs["energy_j"] + idle_w * costs["step_s"]
 
 

@@ -24,6 +24,13 @@ KERNELS: dict[str, float] = {
     "score_ragged": 1.6,
     "score_broken": 7.0,
     "stream_start_s": 4.0e-6,
+    "hot": 0.0,
+    "host": 1.0,
+    "load_slow": 0.5,  # a kernel start queues behind one other runnable thread half of the time
+    # training runs near the power limit, a GPU that waits at a fifth of it
+    "idle_power": 0.2,
+    "flop_power": 0.85,
+    "busy_power": 0.35,
 }
 STREAM_MOST = 0.9  # of peak bandwidth: element-wise kernels do not read faster than this
 
@@ -50,7 +57,8 @@ STAND_INS: dict[str, StandIn] = {
     "Volta": StandIn("Ampere", 0.12, "first tensor cores", {"sms": 80, "flash_share": 0.35}),
     "Turing": StandIn("Ampere", 0.15, "same tensor cores", {"sms": 72, "flash_share": 0.4}),
     "Ada": StandIn("Ampere", 0.12, "same tensor cores, higher clock", {"sms": 142}),
-    "Blackwell": StandIn("Hopper", 0.12, "next generation", {"sms": 148}),
+    # its fused attention has reached 1.4 PFLOP/s forward
+    "Blackwell": StandIn("Hopper", 0.12, "next generation", {"sms": 148, "flash_share": 0.62}),
     # rocBLAS and hipBLASLt: about 0.7 of an MI250X's peak and 0.5 of an MI300X's, whose clock
     # falls under matrix load; its fused attention about 0.35
     "Vega20": StandIn("Ampere", 0.3, "no matrix cores", {"sms": 60, "gemm_flop": 1.3}),

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trimtab.core import Array
-from trimtab.llm.cases import ARCHS, FRAMEWORKS
-from trimtab.llm.constants import law_of, read
+from trimtab.llm.cases import FRAMEWORKS
+from trimtab.llm.constants import law_names, law_of, read
 
 
 class Training(NamedTuple):
@@ -71,7 +71,7 @@ PROFILES: dict[str, dict[str, float]] = {
     },
     "fsdp": {"reduce_b": 2.0},
     # runs with and without a compiler, which fuses element-wise work: the mean of both
-    "torchtitan": {"stream": 1.5, "tensor_overlap": 0.3, "reduce_b": 4.0, "keep": 1.2},
+    "torchtitan": {"stream": 1.8, "tensor_overlap": 0.3, "reduce_b": 4.0, "keep": 1.2},
     "composer": {"reduce_b": 2.0, "logit_b": 6.0},  # a fused loss writes gradients over logits
 }  # fmt: skip
 
@@ -101,8 +101,8 @@ def base_profiles() -> Array:
 
 @cache
 def law_rows() -> Array:
-    """Kernel and link laws, a row an architecture in the order of cases.ARCHS."""
-    return np.stack([law_of(arch).values for arch in ARCHS])
+    """Kernel and link laws, a row each in the order of `law_names`."""
+    return np.stack([law_of(name).values for name in law_names()])
 
 
 def _fitted(constants: dict[str, Any] | None) -> dict[str, float]:

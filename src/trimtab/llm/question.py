@@ -14,6 +14,7 @@ from typing import Any
 from trimtab.errors import PlanError
 from trimtab.llm.cases import FRAMEWORKS, PRECISIONS, RECOMPUTES, framework_index, node_link_of
 from trimtab.llm.constants import law_of
+from trimtab.llm.kernels import IDLE_POWER
 from trimtab.llm.specs import Gpu, Model, parameters
 
 OBJECTIVES = ("time", "cost", "energy")
@@ -225,7 +226,12 @@ def weights(text: str) -> dict[str, float]:
     return {name: weight / total for name, weight in out.items()}
 
 
+def idle_power(gpu: Gpu) -> float:
+    """What a GPU without work draws, of its power limit."""
+    return float(law_of(gpu.law or gpu.arch).values[IDLE_POWER])
+
+
 def law_notes(gpu: Gpu) -> list[str]:
     """What stands in for a GPU's own measurements, if something does."""
-    note = law_of(gpu.arch).note
+    note = law_of(gpu.law or gpu.arch).note
     return [f"{gpu.name}: kernel and link times {note}, intervals are wider"] if note else []

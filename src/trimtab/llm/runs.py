@@ -47,6 +47,8 @@ ZERO_NAMES = {
 }  # fmt: skip
 # The first NVIDIA and AMD generations with a fused attention that training uses.
 FUSED_SINCE = ("Ampere", "Ada", "Hopper", "Blackwell", "CDNA2", "CDNA3", "CDNA4")
+# Runs on these are mostly from before 2021, when softmax, bias and dropout got fused kernels.
+EAGER_UNTIL = ("Kepler", "Maxwell", "Pascal", "Volta")
 VOCAB = 51200
 
 
@@ -57,6 +59,8 @@ class Runs(NamedTuple):
     measured: dict[str, Array]  # (rows,) a name of MEASURED
     notes: list[str]
     lines: list[int]
+    either: Array  # (rows,) bool: gradients of 2 or of 4 bytes, the table does not say
+    refused: dict[int, str]  # line -> why it cannot be predicted
 
 
 class Row:
@@ -116,19 +120,44 @@ def read_runs(path: str | Path) -> Runs:
         raise PlanError(f"{path}: cannot be read as CSV ({mistake}); check the file") from None
     if not table:
         raise PlanError(f"{path}: has no rows under its header; add at least one run")
-    return as_runs(table, str(path))
+    found = as_runs(table, str(path))
+    if not found.lines:
+        raise PlanError(next(iter(found.refused.values())))
+    return found
 
 
 def as_runs(table: Iterable[Mapping[str, str]], path: str = "runs") -> Runs:
-    """The runs of rows of words, as `csv.DictReader` gives them."""
-    rows = [Row(words, path, line) for line, words in enumerate(table, 2)]
-    rows = [row for row in rows if any(row.words.values())]
-    made = np.zeros(len(rows), CASE)
-    for i, row in enumerate(rows):
-        fill(made[i : i + 1], row)
-    measured = {name: np.array([measure(row, name) for row in rows]) for name in MEASURED}
-    notes = ["; ".join(row.notes) for row in rows]
-    return Runs(made, measured, notes, [row.line for row in rows])
+    """The runs of rows of words, as `csv.DictReader` gives them; a bad row stops no other."""
+    kept: list[Row] = []
+    parts: list[Array] = []
+    seen: list[dict[str, float]] = []
+    refused: dict[int, str] = {}
+    for line, words in enumerate(table, 2):
+        row = Row(words, path, line)
+        if not any(row.words.values()):
+            continue
+        made = np.zeros(1, CASE)
+        try:
+            fill(made, row)
+            seen.append({name: measure(row, name) for name in MEASURED})
+        except PlanError as mistake:
+            refused[line] = str(mistake)
+            continue
+        kept.append(row)
+        parts.append(made)
+    plans = np.concatenate([np.zeros(0, CASE), *parts])
+    measured = {name: np.array([one[name] for one in seen]) for name in MEASURED}
+    notes = ["; ".join(row.notes) for row in kept]
+    said = np.array([bool(row.text("grad_bytes")) for row in kept], bool)
+    either = ~said & (plans["framework"] == FRAMEWORKS.index("megatron"))
+    return Runs(plans, measured, notes, [row.line for row in kept], either, refused)
+
+
+def whole(runs: Runs) -> Runs:
+    """The runs, or the PlanError of the first row that cannot be predicted."""
+    for why in runs.refused.values():
+        raise PlanError(why)
+    return runs
 
 
 def measure(row: Row, name: str) -> float:
@@ -146,7 +175,7 @@ def fill(made: Array, row: Row) -> None:
     gpu = named(row, "gpu", specs.gpu, "A100-SXM-80GB")
     for name in ("flops", "fp8_flops", "fp32_flops", "memory_b", "memory_bps", "link_bps", "tdp_w"):
         made[name] = float(getattr(gpu, name))
-    made["arch"] = cases.arch_index(gpu.arch)
+    made["arch"] = cases.law_index(gpu)
     fill_model(made, row)
     fill_plan(made, row, gpu)
 
@@ -282,7 +311,8 @@ def fill_plan(made: Array, row: Row, gpu: Any) -> None:
         many = 8.0 * made["pp"][0] if made["pp"][0] > 1 else 1.0
         made["global_batch"] = made["dp"][0] * max(made["micro_batch"][0], 1.0) * many
         row.notes.append(f"global_batch: {made['global_batch'][0]:g}")
-    made["grad_bytes"] = cases.grad_bytes(made)
+    kept = row.count("grad_bytes")
+    made["grad_bytes"] = cases.grad_bytes(made) if math.isnan(kept) else kept
 
 
 def fill_ranks(made: Array, row: Row, value: Mapping[str, float], gpu: Any) -> None:
@@ -348,6 +378,11 @@ def fill_software(made: Array, row: Row, gpu: Any, framework: int) -> None:
         fused = float(gpu.arch in FUSED_SINCE and not old)
         row.notes.append(f"flash: {'yes' if fused else 'no'}")
     made["flash"] = fused
+    eager = row.flag("eager")
+    if math.isnan(eager):
+        eager = float(gpu.arch in EAGER_UNTIL and not fused)
+        row.notes += ["eager: yes, as before 2021"] if eager else []
+    made["eager"] = eager
 
 
 def place(row: Row, words: tuple[str, ...], word: str, field: str, others: Any) -> float:

@@ -250,7 +250,11 @@ def time_spread(gpu: Gpu) -> float:
     """Standard deviation of ln(seconds): held-out error, other servers, other architectures."""
     figures: list[dict[str, Any]] = read()["serving"].get("figures", [])
     errors = [float(f["held_out_error"] or 0) for f in figures if f["what"].startswith("decode")]
-    parts = (MEAN_TO_SPREAD * max(errors, default=0.1), SERVER_SPREAD, law_of(gpu.arch).spread)
+    parts = (
+        MEAN_TO_SPREAD * max(errors, default=0.1),
+        SERVER_SPREAD,
+        law_of(gpu.law or gpu.arch).spread,
+    )
     return float(np.sqrt(np.sum(np.square(parts))))
 
 

@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trimtab.core import Array
-from trimtab.llm.cases import ARCHS
-from trimtab.llm.constants import OTHER, read
+from trimtab.llm.constants import OTHER, law_archs, read
 from trimtab.llm.kernels import (
     FLASH_SHARE,
+    HOST,
     LINK_START_S,
+    LOAD_SLOW,
     STREAM_SHARE,
     STREAM_START_S,
     attention_s,
@@ -65,10 +66,10 @@ MOST_LOAD = 0.95  # a host that others fill wholly still answers at some point
 
 
 class Serving(NamedTuple):
-    """Constants of serving: two columns by architecture, the others hold for all."""
+    """Constants of serving: two columns by law, the others hold for all."""
 
-    launch_s: Array  # (len(ARCHS),) host seconds to start one kernel
-    prefill_slow: Array  # (len(ARCHS),) prompt kernels in the server / alone in a loop
+    launch_s: Array  # (laws,) host seconds to start one kernel
+    prefill_slow: Array  # (laws,) prompt kernels in the server / alone in a loop
     graph_launch_s: float  # the same inside a captured graph
     graph_link_start_s: float  # of a collective inside a captured graph
     step_host_s: float  # host seconds a step: scheduler, inputs, outputs
@@ -93,7 +94,7 @@ def serving() -> Serving:
 def serving_of(section: dict[str, Any]) -> Serving:
     """The constants of one section of the file; hosts not measured are like the nearest."""
     columns = [
-        np.array([float(section[name].get(arch, section[name][OTHER])) for arch in ARCHS])
+        np.array([float(section[name].get(arch, section[name][OTHER])) for arch in law_archs()])
         for name in ("launch_s", "prefill_slow")
     ]
     values = {name: float(section["values"][name]) for name in Serving._fields[2:]}
@@ -102,10 +103,7 @@ def serving_of(section: dict[str, Any]) -> Serving:
 
 @inner
 def host_slowdown(load: float, load_slow: float) -> float:
-    """Host time under `load` / on an idle host: a queue's delay, which is an assumption.
-
-    A profile measured on the machine replaces `load_slow`.
-    """
+    """Host time under `load` / on an idle host: a queue's delay."""
     load = min(max(load, 0.0), MOST_LOAD)
     return 1.0 + load_slow * load / (1.0 - load)
 
@@ -199,19 +197,19 @@ def launches(case: Any) -> float:
 
 
 @inner
-def host_time_s(case: Any, graphs: float, knobs: Serving) -> float:
+def host_time_s(case: Any, graphs: float, law: Array, knobs: Serving) -> float:
     """Seconds in which the host starts one step's kernels."""
     launch_s = knobs.graph_launch_s if graphs > 0.0 else knobs.launch_s[int(case.arch)]
-    start_s = launches(case) * launch_s
-    slow = host_slowdown(case.cpu_load, knobs.load_slow)
+    start_s = law[HOST] * launches(case) * launch_s
+    slow = host_slowdown(case.cpu_load, law[LOAD_SLOW])
     return start_s * (slow if graphs == 0.0 else 1.0) + knobs.step_host_s * slow
 
 
 @inner
-def sampling_s(case: Any, knobs: Serving) -> float:
+def sampling_s(case: Any, law: Array, knobs: Serving) -> float:
     """Host seconds after the kernels of a step: one sequence after the other."""
     one_s = knobs.graph_sequence_host_s if case.graphs > 0.0 else knobs.sequence_host_s
-    return case.batch * one_s * host_slowdown(case.cpu_load, knobs.load_slow)
+    return law[HOST] * case.batch * one_s * host_slowdown(case.cpu_load, law[LOAD_SLOW])
 
 
 @inner
@@ -247,8 +245,8 @@ def prefill_parts(case: Any, narrow: Any, law: Array, knobs: Serving) -> tuple[f
     gpu_s = compute_s * knobs.prefill_slow[int(case.arch)]
     gpu_s += steps * collectives_s(case, step_rows, 0.0, law, knobs)
     gpu_s += gemm_s(case.batch, padded_vocab(case), case.hidden, case.flops, case.memory_bps, law)
-    host_s = knobs.prefill_host * math.ceil(steps) * host_time_s(case, 0.0, knobs)
-    all_s = joined_s(gpu_s, host_s, knobs.wait_norm) + sampling_s(case, knobs)
+    host_s = knobs.prefill_host * math.ceil(steps) * host_time_s(case, 0.0, law, knobs)
+    all_s = joined_s(gpu_s, host_s, knobs.wait_norm) + sampling_s(case, law, knobs)
     return all_s, product_s
 
 
@@ -269,8 +267,8 @@ def decode_parts(
     gpu_s += link_s + gemm_s(
         rows, padded_vocab(case), case.hidden, case.flops, case.memory_bps, law
     )
-    host_s = host_time_s(case, case.graphs, knobs)
-    return gpu_s, host_s, sampling_s(case, knobs), link_s
+    host_s = host_time_s(case, case.graphs, law, knobs)
+    return gpu_s, host_s, sampling_s(case, law, knobs), link_s
 
 
 @inner

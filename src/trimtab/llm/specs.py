@@ -35,6 +35,7 @@ class Gpu:
     tdp_w: float
     per_node: int  # in the usual server, or the domain of the fast link
     source: str
+    law: str = ""  # of a profile measured on such a GPU; empty = its architecture's
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 
 from trimtab.core import Array
 from trimtab.llm.cases import CASE
-from trimtab.llm.kernels import stream_s
+from trimtab.llm.kernels import BUSY_POWER, FLOP_POWER, HOST, IDLE_POWER, stream_s
 from trimtab.llm.layer_time import embedding_s, logits_s, one_layer, sustained_flops
 from trimtab.llm.links import all_gather_s, all_reduce_s, reduce_scatter_s, send_s
 from trimtab.llm.memory import layer_parameters, stage_layers, stage_memory, worst_stage
@@ -67,9 +67,7 @@ PIECES = np.dtype(
         ("message_s", "f8"),  # to and from one neighbour
     ]
 )
-# Shares of TDP: an idle GPU, and what tensor cores and the rest add when busy all the time
-# (assumed; `trimtab plan --calibrate` measures them).
-IDLE_POWER, TENSOR_POWER, MEMORY_POWER = 0.2, 0.85, 0.35
+MOST_HFU = 0.6  # of the FLOP/s listed: more draws no more power, the limit holds clocks down
 
 
 class Pieces(NamedTuple):
@@ -159,23 +157,24 @@ def _costs(cases: Array, laws: Array, frames: Array, knobs: Training, out: Array
         row.logits_b, row.working_b = stage.logits_b, stage.working_b
         row.overhead_b, row.memory_b = stage.overhead_b, stage.total_b
         row.capacity_b = knobs.capacity * case.memory_b
-        _energy(case, row)
+        _energy(case, laws[int(case.arch)], row)
 
 
 @inner
 def _pieces(case: Any, law: Array, profile: Any, knobs: Training) -> Pieces:
     """What stages are made of: the mean layer, the ends and the messages."""
-    flops = sustained_flops(case, knobs)
+    flops = sustained_flops(case, law, knobs)
     rich = 0.0
     if case.experts > 0.0:
         rich = (case.layers - case.dense_layers) / case.layers
     layer = one_layer(case, rich, flops, law, knobs, profile)
     # the host starts kernels ahead of the GPU, and the GPU waits for it where kernels are short
-    forward_s = max(layer.forward_s, profile.launch_s)
-    backward_s = max(layer.backward_s, 1.3 * profile.launch_s)
+    launch_s = law[HOST] * profile.launch_s
+    forward_s = max(layer.forward_s, launch_s)
+    backward_s = max(layer.backward_s, 1.3 * launch_s)
     again_s = layer.again_s
     if case.recompute == 2.0:
-        again_s = max(again_s, profile.launch_s)
+        again_s = max(again_s, launch_s)
     tensor_s, context_s, expert_s = layer.tensor_s, layer.context_s, layer.expert_s
     return Pieces(
         forward_s, backward_s, again_s, tensor_s, context_s, expert_s,
@@ -339,7 +338,7 @@ def _flop(case: Any) -> float:
 
 
 @inner
-def _energy(case: Any, row: Any) -> None:
+def _energy(case: Any, law: Array, row: Any) -> None:
     """Fill FLOP counts, shares of peak, power and energy of one row."""
     tokens = case.global_batch * case.seq
     inner_flop, head_flop = _flop(case), 2.0 * case.hidden * case.vocab
@@ -355,6 +354,6 @@ def _energy(case: Any, row: Any) -> None:
     row.tokens_s_gpu = tokens / (row.step_s * case.gpus)
     busy = (row.compute_s + row.again_s) / row.step_s
     # dynamic power saturates at the limit: the tensor cores' share by FLOP, the rest while busy
-    drawn = IDLE_POWER + TENSOR_POWER * min(row.hfu / 0.6, 1.0) * 0.6 + MEMORY_POWER * busy
+    drawn = law[IDLE_POWER] + law[FLOP_POWER] * min(row.hfu, MOST_HFU) + law[BUSY_POWER] * busy
     row.power_w = case.tdp_w * min(drawn, 1.0)
     row.energy_j = row.power_w * case.gpus * row.step_s

@@ -84,6 +84,25 @@ def test_more_ways_than_gpus_is_an_error_with_its_line(table):
         check.checked(table(line))
 
 
+def test_a_row_that_cannot_be_predicted_says_why_between_the_others(table):
+    bad = GPT.replace("A100", "A1000") + "18,,,,"
+    rows, summary = check.checked(table(GPT + "18,,,,", bad, GPT + "18,,,,"))
+    assert [row["line"] for row in rows] == [2, 3, 4]
+    assert "gpu='A1000'" in rows[1]["error"]
+    assert (summary["rows"], summary["refused"]) == (2, 1)
+
+
+def test_unknown_size_of_gradients_is_the_mean_of_both_chances(table):
+    # 13B parameters alone on a GPU: 26 GB of weights, gradients of 26 or 52 GB
+    line = "A100,64,5120,40,40,32000,2048,1,1,1,2048,none,megatron,,,,,"
+    (row,), _ = check.checked(table(line))
+    made = cases(specs.model("gpt3-13b"), specs.gpu("A100"), 64, global_batch=2048, zero=0,
+                 grad_bytes=np.array([2.0, 4.0]))  # fmt: skip
+    made["vocab"], made["tied"] = 32000, 1
+    chances = intervals.p_fit(training.cost(made), made)
+    assert row["p_fit"] == pytest.approx(chances.mean(), abs=0.02)
+
+
 def test_coverage_counts_the_rows_inside_their_interval(table):
     (row,), _ = check.checked(table(GPT + ",,,,"))
     inside, outside = row["step_s"] * 1.02, row["step_s"] * 3

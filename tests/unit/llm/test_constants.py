@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from trimtab.llm import specs
-from trimtab.llm.cases import ARCHS
-from trimtab.llm.constants import PATH, law_of, read, replace_section
+from trimtab.llm.constants import ARCHS, PATH, law_of, read, replace_section
 from trimtab.llm.kernels import LAW
 
 

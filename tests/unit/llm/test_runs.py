@@ -6,7 +6,7 @@ import pytest
 
 from trimtab.errors import PlanError
 from trimtab.llm.cases import FRAMEWORKS
-from trimtab.llm.runs import as_runs, read_runs
+from trimtab.llm.runs import as_runs, read_runs, whole
 
 SHAPE = {"hidden": "4096", "layers": "32", "heads": "32"}
 
@@ -152,9 +152,47 @@ def test_sharded_runs_without_a_framework_are_fsdp():
     ],
 )
 def test_a_wrong_cell_is_named_with_its_line_and_the_remedy(words, message):
+    made = as_runs([SHAPE | words])
+    assert message in made.refused[2]
+    assert not made.lines
     with pytest.raises(PlanError) as caught:
-        as_runs([SHAPE | words])
-    assert message in str(caught.value)
+        whole(made)
+    assert str(caught.value) == made.refused[2]
+
+
+def test_a_wrong_row_stops_no_other():
+    made = as_runs([SHAPE, SHAPE | {"gpu": "H1000"}, SHAPE | {"step_s": "3"}])
+    assert made.lines == [2, 4]
+    assert list(made.refused) == [3]
+    assert made.measured["step_s"][1] == 3
+
+
+def test_a_table_of_wrong_rows_alone_is_an_error(tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_text("gpu,gpus,hidden,layers\nH1000,8,4096,32\n")
+    with pytest.raises(PlanError, match=r"runs.csv:2: gpu='H1000'"):
+        read_runs(path)
+
+
+@pytest.mark.parametrize(
+    ("words", "eager"),
+    [
+        ({"gpu": "V100"}, 1),
+        ({"gpu": "V100", "eager": "no"}, 0),
+        ({"gpu": "A100", "framework": "megatron", "recompute": "full"}, 0),
+        ({"gpu": "H100"}, 0),
+    ],
+)
+def test_runs_of_2020_had_no_fused_kernels(words, eager):
+    assert case(**words)["eager"] == eager
+
+
+def test_only_megatrons_gradients_may_be_of_either_size():
+    rows = [{"framework": "megatron"}, {"framework": "megatron", "grad_bytes": "2"},
+            {"framework": "fsdp"}]  # fmt: skip
+    made = as_runs([SHAPE | {"gpu": "A100", "gpus": "8"} | row for row in rows])
+    assert list(made.either) == [True, False, False]
+    assert list(made.cases["grad_bytes"]) == [4, 2, 4]
 
 
 def test_a_file_that_is_not_there_is_an_error_without_a_traceback(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 
 from trimtab.errors import PlanError, UnknownName
 from trimtab.llm import specs
-from trimtab.llm.cases import ARCHS
+from trimtab.llm.constants import ARCHS
 from trimtab.llm.spec_files import SHIPPED
 
 # Published parameters in 1e9: the papers' tables and the counts on the models' pages.
@@ -112,6 +112,11 @@ def test_gpu_names_are_forgiving(asked, name):
 )
 def test_model_names_are_forgiving(asked, name):
     assert specs.model(asked).name == name
+
+
+@pytest.mark.parametrize("said", ["A100-80GB-SXM", "A100 80GB SXM4", "DGX A100", "sxm_a100_80gb"])
+def test_the_order_of_a_names_words_makes_no_difference(said):
+    assert specs.gpu(said).name == "A100-SXM-80GB"
 
 
 def test_every_hub_name_finds_its_own_model():

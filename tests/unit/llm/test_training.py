@@ -5,7 +5,8 @@ import pytest
 
 from trimtab.llm import specs, training
 from trimtab.llm.cases import FRAMEWORKS, cases
-from trimtab.llm.profiles import Training
+from trimtab.llm.kernels import HOT
+from trimtab.llm.profiles import Training, law_rows
 
 A100, H100 = specs.gpu("A100-SXM-80GB"), specs.gpu("H100")
 GPT, LLAMA = specs.model("gpt3-175b"), specs.model("llama-3-70b")
@@ -30,6 +31,25 @@ def test_the_step_is_the_sum_of_its_parts():
     plans = {"tp": 8, "pp": np.array([1, 2, 4, 8]), "global_batch": 512, "zero": 1}
     costs = training.cost(cases(LLAMA, H100, 256, **plans))
     assert np.allclose(sum(costs[part] for part in PARTS), costs["step_s"])
+
+
+def test_separate_kernels_move_more_bytes_and_no_more_flop():
+    v100 = specs.gpu("V100")
+    plan = {"global_batch": 8, "micro_batch": 8, "seq": 1024, "flash": 0, "precision": 0}
+    fused, eager = (one(specs.model("gpt2-xl"), v100, 1, eager=e, **plan) for e in (0, 1))
+    assert eager["hardware_flop"] == fused["hardware_flop"]
+    assert eager["memory_b"] == fused["memory_b"]
+    assert 1.2 < eager["step_s"] / fused["step_s"] < 2.0
+
+
+def test_a_gpu_that_was_measured_hot_takes_that_over_the_power_law():
+    rows = cases(LLAMA, H100, 64, tp=8, global_batch=64)
+    laws = law_rows().copy()
+    usual = training.cost(rows)[0]
+    laws[:, HOT] = 3.0
+    hot = training.cost(rows, laws=laws)[0]
+    assert hot["compute_s"] > 1.5 * usual["compute_s"]
+    assert hot["tp_s"] == usual["tp_s"]
 
 
 def test_an_even_pipeline_idles_p_minus_1_over_m():
