@@ -55,6 +55,17 @@ def test_the_learned_scheduler_and_the_training_of_the_dqn_are_measured(monkeypa
     ]
 
 
+def test_the_planner_of_language_models_is_measured(monkeypatch, capsys):
+    words = ("plan", "--quick", "--only", "price-dense,growth-plans-100x,answer-1k-gpus")
+    code, out, _ = run(monkeypatch, capsys, *words, "--json", "-")
+    assert code == 0
+    assert [(row["unit"], row["value"] > 0) for row in json.loads(out)] == [
+        ("plans/s", True),
+        ("x", True),
+        ("s", True),
+    ]
+
+
 def test_an_interrupt_shows_what_is_finished(monkeypatch, capsys, tmp_path):
     def stop(setup):
         raise KeyboardInterrupt
@@ -99,7 +110,7 @@ def test_json_of_the_group_of_traces_is_all_that_is_printed(monkeypatch, capsys)
 def test_an_unknown_group_is_one_line_with_the_known_ones(monkeypatch, capsys):
     code, out, err = run(monkeypatch, capsys, "nonsense-group")
     assert (code, out) == (2, "")
-    known = "engine, traces, learning, serve, faults"
+    known = "engine, traces, learning, plan, serve, faults"
     assert err == f"error: group 'nonsense-group' is unknown; known: {known}\n"
 
 

@@ -28,6 +28,8 @@ app = typer.Typer()
 
 `trimtab bench learning` — the learned scheduler and its training
 
+`trimtab bench plan` — plans of language models priced, answers for thousands of GPUs
+
 `trimtab bench serve` — inference servers, about 15 minutes
 
 `trimtab bench serve --peers-python ~/peers/bin/python --server trimtab --server litserve`
@@ -43,7 +45,7 @@ app = typer.Typer()
 )
 def bench(
     group: Annotated[
-        str, typer.Argument(help="engine, traces, learning, serve or faults.")
+        str, typer.Argument(help="engine, traces, learning, plan, serve or faults.")
     ] = "engine",
     only: Annotated[list[str] | None, typer.Option(help="One row; may be repeated.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Smaller inputs, about 20 s.")] = False,

@@ -1,0 +1,65 @@
+"""The cost model beside published tables, where they are: those it was fitted to, and others."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.known.logs import found
+
+from trimtab.llm import fit, fit_training, specs, training
+from trimtab.llm.constants import PATH, law_of
+from trimtab.llm.kernels import gemms_s
+
+NAMES = ("Megatron-LM SC21", "Megatron-LM Jan 2021", "Korthikanti 2022", "MT-NLG 530B",
+         "llm-foundry MPT", "FMS FSDP Llama 2")  # fmt: skip
+# Kernels of other GPUs than the two of the fit: file, GPU.
+UNSEEN = {
+    "h200_sxm_gemm_vllm_0.14.0_gemm_perf.parquet": "H200",
+    "b200_sxm_gemm_vllm_0.19.0_gemm_perf.parquet": "B200",
+    "l40s_gemm_vllm_0.14.0_gemm_perf.parquet": "L40S",
+}
+LONG_S = 2e-4  # at peak: shorter products are their start and the cache
+
+
+def reference() -> Path:
+    return found("reference", "llm", "COST_MODEL.md").parent
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_tables_steps_are_predicted_within_7_percent(name):
+    (table,) = (one for one in fit_training.sources(reference()) if one.name == name)
+    ratio = training.cost(table.cases)["step_s"] / table.step_s
+    assert np.mean(np.abs(ratio - 1)) <= 0.07
+
+
+def test_states_and_activations_are_predicted_within_8_percent():
+    rows = fit_training.memory_rows(reference(), fit_training.sources(reference()))
+    assert {row["source"] for row in rows} >= {"Korthikanti 2022 states", "llm-foundry MPT"}
+    assert all(row["mean_error"] <= 0.08 for row in rows)
+
+
+def test_the_shipped_constants_are_those_of_the_command_that_fits_them(tmp_path):
+    again = tmp_path / "constants.json"
+    fit.fit(reference(), again)
+    kept, made = (json.loads(path.read_text()) for path in (PATH, again))
+    for section in ("kernels", "links", "serving"):
+        part = "values" if section == "serving" else "laws"
+        assert kept[section][part].keys() == made[section][part].keys()
+    for section in ("kernels", "links"):
+        for name, law in kept[section]["laws"].items():
+            assert made[section]["laws"][name] == pytest.approx(law, rel=0.01)
+
+
+@pytest.mark.parametrize(("file", "name"), UNSEEN.items())
+def test_large_products_of_gpus_that_no_fit_saw_are_within_15_percent(file, name):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = parquet.read_table(found("data", "profiles", "aiconfigurator", file))
+    half = np.array(table["gemm_dtype"].to_pylist()) == "bfloat16"
+    m, n, k, run_ms = (np.array(table[c], "f8")[half] for c in ("m", "n", "k", "latency"))
+    gpu = specs.gpu(name)
+    long = 2 * m * n * k / gpu.flops > LONG_S
+    shape = m[long], n[long], k[long]
+    run_s = gemms_s(*shape, gpu.flops, gpu.memory_bps, law_of(gpu.arch).values)
+    assert long.sum() > 500
+    assert np.mean(np.abs(run_s / (1e-3 * run_ms[long]) - 1)) <= 0.15
