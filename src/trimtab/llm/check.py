@@ -94,12 +94,12 @@ def p_fit(runs: Runs, plans: Array, costs: Array) -> Array:
 def counted_flop(runs: Runs, plans: Array, costs: Array) -> Array:
     """FLOP of a step as the table counts them: with recomputation or without.
 
-    A time in the same row decides. Otherwise Megatron-LM and DeepSpeed print what the hardware did,
-    the others what the model needs.
+    A time in the same row decides. Otherwise DeepSpeed, and Megatron-LM before it had fused
+    attention, print what the hardware did, the others what the model needs.
     """
     hardware, model = costs["hardware_flop"], costs["model_flop"]
-    whole = (plans["recompute"] == 2) & (plans["framework"] <= FRAMEWORKS.index("deepspeed"))
-    whole &= plans["framework"] != FRAMEWORKS.index("nemo")
+    old = (plans["framework"] == FRAMEWORKS.index("megatron")) & (plans["flash"] == 0)
+    whole = old | (plans["framework"] == FRAMEWORKS.index("deepspeed"))
     step_s = measured_step_s(runs, plans)
     said = runs.measured["tflops_per_gpu"] * 1e12 * plans["gpus"] * step_s
     with np.errstate(invalid="ignore"):
