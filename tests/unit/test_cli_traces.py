@@ -10,8 +10,8 @@ import time
 
 import pytest
 import typer
+from tests.prometheus_server import Prometheus, always
 from tests.unit.traces.prepare.folders import BATCH_TASK, hashes, written
-from tests.unit.traces.test_prometheus import Prometheus, always
 
 from trimtab import cli
 from trimtab.cli.shown import resumable, size_bytes

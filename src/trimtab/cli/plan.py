@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from trimtab.cli import plan_shown
+from trimtab.cli import plan_calibrate, plan_shown, plan_watch
 from trimtab.cli.shown import JsonOption, say, write_json
 from trimtab.errors import PlanError
 
@@ -33,12 +33,20 @@ EPILOG = """
 
 `trimtab plan llama-3-70b --gpus 8xH100 --serve --prompt 1024 --generate 256 --slo-ms 50`
 
+`trimtab plan llama-3-8b --gpus 64xH100 --watch --log train.log --job 4711` — propose better plans
+
 `trimtab plan --check runs.csv --json -` — predict a table of real runs, errors beside them
+
+`trimtab plan --calibrate --profile mine.json` — measure this machine's GPUs
+
+`trimtab plan llama-3-8b --gpus 8xH200 --profile mine.json` — plan with what was measured
 
 `trimtab plan --fit FOLDER` — fit the model's constants to a folder of tables
 """
 UP_TO = ("up-to", "upto", "<=")
-WAY = "Fix it; default: whatever is best."
+# panels of --help
+WAYS = "Fix a part of the plan; default: whatever is best"
+SERVING, LIVE, MODEL = "With --serve", "With --watch", "The cost model itself"
 
 
 @app.command(epilog=EPILOG)
@@ -63,28 +71,115 @@ def plan(
         float, typer.Option(help="Gb/s of one GPU's network card; default by generation.")
     ] = 0.0,
     gpus_per_node: Annotated[int, typer.Option(help="Default: the usual server's.")] = 0,
-    tp: Annotated[int | None, typer.Option(help=f"Tensor parallel. {WAY}")] = None,
-    pp: Annotated[int | None, typer.Option(help=f"Pipeline stages. {WAY}")] = None,
-    dp: Annotated[int | None, typer.Option(help=f"Data parallel. {WAY}")] = None,
-    cp: Annotated[int | None, typer.Option(help=f"Context parallel. {WAY}")] = None,
-    ep: Annotated[int | None, typer.Option(help=f"Expert parallel. {WAY}")] = None,
-    interleave: Annotated[int | None, typer.Option(help=f"Chunks a stage. {WAY}")] = None,
-    micro_batch: Annotated[int | None, typer.Option(help=f"Sequences. {WAY}")] = None,
-    zero: Annotated[int | None, typer.Option(help=f"ZeRO stage, 0 to 3. {WAY}")] = None,
-    recompute: Annotated[str | None, typer.Option(help=f"none, selective or full. {WAY}")] = None,
-    prompt: Annotated[int, typer.Option(help="serve: tokens of a prompt.")] = 1024,
-    generate: Annotated[int, typer.Option(help="serve: tokens of an answer.")] = 256,
-    slo_ms: Annotated[float, typer.Option(help="serve: most between tokens.")] = 0.0,
-    ttft_ms: Annotated[float, typer.Option(help="serve: most until the first token.")] = 0.0,
-    cpu_load: Annotated[float, typer.Option(help="serve: of the host by others, 0..1.")] = 0.0,
+    profile: Annotated[
+        list[Path] | None, typer.Option(help="What --calibrate writes; may be repeated.")
+    ] = None,
+    tp: Annotated[int | None, typer.Option(help="Tensor parallel.", rich_help_panel=WAYS)] = None,
+    pp: Annotated[int | None, typer.Option(help="Pipeline stages.", rich_help_panel=WAYS)] = None,
+    dp: Annotated[int | None, typer.Option(help="Data parallel.", rich_help_panel=WAYS)] = None,
+    cp: Annotated[int | None, typer.Option(help="Context parallel.", rich_help_panel=WAYS)] = None,
+    ep: Annotated[int | None, typer.Option(help="Expert parallel.", rich_help_panel=WAYS)] = None,
+    interleave: Annotated[
+        int | None, typer.Option(help="Chunks a stage.", rich_help_panel=WAYS)
+    ] = None,
+    micro_batch: Annotated[
+        int | None, typer.Option(help="Sequences at a time.", rich_help_panel=WAYS)
+    ] = None,
+    zero: Annotated[
+        int | None, typer.Option(help="ZeRO stage, 0 to 3.", rich_help_panel=WAYS)
+    ] = None,
+    recompute: Annotated[
+        str | None, typer.Option(help="none, selective or full.", rich_help_panel=WAYS)
+    ] = None,
+    prompt: Annotated[
+        int, typer.Option(help="Tokens of a prompt.", rich_help_panel=SERVING)
+    ] = 1024,
+    generate: Annotated[
+        int, typer.Option(help="Tokens of an answer.", rich_help_panel=SERVING)
+    ] = 256,
+    slo_ms: Annotated[
+        float, typer.Option(help="Most between tokens.", rich_help_panel=SERVING)
+    ] = 0.0,
+    ttft_ms: Annotated[
+        float, typer.Option(help="Most until the first token.", rich_help_panel=SERVING)
+    ] = 0.0,
+    cpu_load: Annotated[
+        float, typer.Option(help="Of the host by others, 0..1.", rich_help_panel=SERVING)
+    ] = 0.0,
     export: Annotated[
         str, typer.Option(help="megatron, deepspeed, fsdp, torchtitan, vllm or sglang.")
     ] = "",
     to: Annotated[
         Path | None, typer.Option("--out", help="Folder for the launcher's files.")
     ] = None,
-    check: Annotated[Path | None, typer.Option(help="A CSV of real runs to predict.")] = None,
-    fit: Annotated[Path | None, typer.Option(help="A folder of tables to fit to.")] = None,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch", help="Follow the running job, propose plans.", rich_help_panel=LIVE
+        ),
+    ] = False,
+    every: Annotated[
+        float, typer.Option(help="Seconds between readings.", rich_help_panel=LIVE)
+    ] = 60.0,
+    horizon_hours: Annotated[
+        float, typer.Option(help="That a new plan would run for.", rich_help_panel=LIVE)
+    ] = 6.0,
+    margin: Annotated[
+        float, typer.Option(help="Least saving / cost of the change.", rich_help_panel=LIVE)
+    ] = 1.5,
+    patience: Annotated[
+        int, typer.Option(help="Readings in a row that must agree.", rich_help_panel=LIVE)
+    ] = 3,
+    dwell_minutes: Annotated[
+        float, typer.Option(help="After a change until the next.", rich_help_panel=LIVE)
+    ] = 30.0,
+    restart_minutes: Annotated[
+        float, typer.Option(help="That a restart takes without data.", rich_help_panel=LIVE)
+    ] = 2.0,
+    log: Annotated[
+        Path | None, typer.Option(help="The job's log: step times.", rich_help_panel=LIVE)
+    ] = None,
+    job: Annotated[
+        str, typer.Option(help="The job's PID, or a file with it.", rich_help_panel=LIVE)
+    ] = "",
+    prometheus: Annotated[
+        str, typer.Option(help="Address of a server to read.", rich_help_panel=LIVE)
+    ] = "",
+    query: Annotated[
+        list[str] | None,
+        typer.Option(help="cpu=, link=, memory=, gpu= or taken=PROMQL.", rich_help_panel=LIVE),
+    ] = None,
+    current: Annotated[
+        Path | None, typer.Option(help="The plan that runs, by --json.", rich_help_panel=LIVE)
+    ] = None,
+    state: Annotated[
+        Path, typer.Option(help="Where what is learned is kept.", rich_help_panel=LIVE)
+    ] = Path("trimtab-watch.json"),
+    apply: Annotated[
+        str,
+        typer.Option(help="Command that changes the plan; none: dry run.", rich_help_panel=LIVE),
+    ] = "",
+    rounds: Annotated[
+        int, typer.Option(help="Readings; 0 = until Ctrl-C.", rich_help_panel=LIVE)
+    ] = 0,
+    check: Annotated[
+        Path | None, typer.Option(help="A CSV of real runs to predict.", rich_help_panel=MODEL)
+    ] = None,
+    fit: Annotated[
+        Path | None, typer.Option(help="A folder of tables to fit to.", rich_help_panel=MODEL)
+    ] = None,
+    calibrate: Annotated[
+        bool,
+        typer.Option(
+            "--calibrate", help="Measure this machine's GPUs: a profile.", rich_help_panel=MODEL
+        ),
+    ] = False,
+    device: Annotated[
+        str, typer.Option(help="calibrate: cuda (also AMD's) or cpu.", rich_help_panel=MODEL)
+    ] = "cuda",
+    seconds: Annotated[
+        float, typer.Option(help="calibrate: about how long.", rich_help_panel=MODEL)
+    ] = 90.0,
     json_file: JsonOption = None,
 ) -> None:
     """Plan how a language model lies on GPUs: the best plans, how sure, why not others, flags."""
@@ -92,9 +187,14 @@ def plan(
         return check_runs(check, json_file)
     if fit is not None:
         return fit_constants(fit, json_file)
+    if calibrate:
+        if len(profile or ()) > 1:
+            raise PlanError("--calibrate writes one profile; give --profile once")
+        file = profile[0] if profile else plan_calibrate.PROFILE
+        return plan_calibrate.calibrate(file, device, seconds, json_file)
     if train and serve:
         raise PlanError("--train and --serve are two questions; ask one at a time")
-    found, shares, up_to = wanted(model, gpus)
+    found, shares, up_to = wanted(model, gpus, profile or [])
     machine = {
         "per_node": gpus_per_node,
         "node_link_bps": node_link_gbps * 1e9 / 8,
@@ -109,6 +209,8 @@ def plan(
         for name, given in (("batch", batch), ("seq", seq), ("framework", framework), ("dp", dp)):
             if given:
                 raise PlanError(f"--{name} is for training; with --serve leave it out")
+        if watch:
+            raise PlanError("--watch follows a training run; leave --serve out")
         asked = {"prompt": prompt, "generated": generate, "cpu_load": cpu_load, "tp": tp, "pp": pp}
         limits = {"slo_s": slo_ms / 1e3, "ttft_s": ttft_ms / 1e3}
         return plan_serving(found, shares, machine | asked | limits, top, launch)
@@ -116,7 +218,26 @@ def plan(
     ways |= {"micro_batch": micro_batch, "zero": zero}
     more = {"global_batch": batch, "seq": seq, "price_hour": price_hour, "up_to": up_to}
     more |= {"framework": framework or launch.framework(), "recompute": recompute}
-    return plan_training(found, shares, machine | ways | more, top, launch)
+    if not watch:
+        return plan_training(found, shares, machine | ways | more, top, launch)
+    watching = plan_watch.Watching(
+        every_s=every,
+        horizon_hours=horizon_hours,
+        margin=margin,
+        patience=patience,
+        dwell_s=60.0 * dwell_minutes,
+        restart_s=60.0 * restart_minutes,
+        log=log,
+        state=state,
+        prometheus=prometheus,
+        query=tuple(query or ()),
+        job=job,
+        current=current,
+        apply=apply,
+        folder=to,
+        rounds=rounds,
+    )
+    return plan_watch.watch_plan(found, shares, machine | ways | more, watching, json_file)
 
 
 class Launch(NamedTuple):
@@ -137,9 +258,9 @@ class Launch(NamedTuple):
         return self.export
 
 
-def wanted(model: str, gpus: str) -> tuple[Model, Pool, bool]:
-    """The model, the pool, and whether fewer GPUs may be taken."""
-    from trimtab.llm import pool, specs
+def wanted(model: str, gpus: str, profiles: list[Path]) -> tuple[Model, Pool, bool]:
+    """The model, the pool as listed or as measured, and whether fewer GPUs may be taken."""
+    from trimtab.llm import gpu_profile, specs
 
     if not model:
         raise PlanError(
@@ -149,7 +270,8 @@ def wanted(model: str, gpus: str) -> tuple[Model, Pool, bool]:
         raise PlanError("--gpus is missing; write it like 64xH100 or 8xH100+16xA100-40")
     text = gpus.strip()
     free = next((word for word in UP_TO if text.lower().startswith(word)), "")
-    return specs.model(model), pool.pool(text[len(free) :].lstrip(" :")), bool(free)
+    pool = gpu_profile.measured_pool(text[len(free) :].lstrip(" :"), *profiles)
+    return specs.model(model), pool, bool(free)
 
 
 def plan_training(

@@ -40,15 +40,16 @@ class Gemms(NamedTuple):
     """Measured products of one GPU."""
 
     gpu: specs.Gpu
+    sms: float  # multiprocessors of this one
     m: Array
     n: Array
     k: Array
     run_s: Array
-    model: Array
+    model: Array  # rows of one model are held out together
 
     def of(self, chosen: Array) -> Gemms:
         """The chosen rows."""
-        return Gemms(self.gpu, *(value[chosen] for value in self[1:]))
+        return Gemms(self.gpu, self.sms, *(value[chosen] for value in self[2:]))
 
     def predicted_s(self, law: Array) -> Array:
         """Seconds by a law."""
@@ -60,25 +61,26 @@ def gemms(folder: Path, name: str) -> Gemms:
     mine = [row for row in table(folder / SOURCE) if row["gpu"] == name]
     m, n, k, run_ms = (column(mine, field) for field in ("M", "N", "K", "median_ms"))
     models = np.array([row["model"] for row in mine])
-    return Gemms(specs.gpu(GPUS[name]), m, n, k, run_ms * 1e-3, models)
+    gpu = specs.gpu(GPUS[name])
+    return Gemms(gpu, priors.SMS[gpu.arch], m, n, k, run_ms * 1e-3, models)
 
 
-def law_with(values: Array, arch: str) -> Array:
+def law_with(values: Array, sms: float) -> Array:
     """A law with the searched values inside their limits."""
     free = {name: float(value) for (name, _), value in zip(FREE, values)}
     free["gemm_wave"] = min(free["gemm_wave"], 1.0)
     free["gemm_half"] = max(free["gemm_half"], 1.0)
-    return law_row(priors.KERNELS | {"sms": priors.SMS[arch]} | free)
+    return law_row(priors.KERNELS | {"sms": sms} | free)
 
 
 def fitted(data: Gemms) -> Array:
     """The law whose mean relative error on `data` is least."""
 
     def loss(values: Array) -> float:
-        law = law_with(values, data.gpu.arch)
+        law = law_with(values, data.sms)
         return float(errors(data.predicted_s(law), data.run_s).mean())
 
-    return law_with(search(loss, [start for _, start in FREE]), data.gpu.arch)
+    return law_with(search(loss, [start for _, start in FREE]), data.sms)
 
 
 def held_out(data: Gemms) -> Array:
@@ -95,7 +97,7 @@ def held_out(data: Gemms) -> Array:
 def transferred(data: Gemms, law: Array) -> Figure:
     """How well another architecture's law does: what a GPU without measurements should expect."""
     moved = law.copy()
-    moved[LAW.index("sms")] = priors.SMS[data.gpu.arch]
+    moved[LAW.index("sms")] = data.sms
     wrong = errors(data.predicted_s(moved), data.run_s)
     return figure(SOURCE, "products, h100 by a100's law", wrong, 0, wrong, "the GPU")
 

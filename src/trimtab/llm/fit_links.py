@@ -27,7 +27,8 @@ from trimtab.llm.links import all_reduces_s, sends_s
 
 SOURCE = "comm_microbench.csv.xz"
 # name, where the search starts
-FREE = (("link_share", 0.75), ("link_start_s", 2.5e-5), ("link_chunk_s", 4.0e-6))
+Free = tuple[tuple[str, float], ...]
+FREE: Free = (("link_share", 0.75), ("link_start_s", 2.5e-5), ("link_chunk_s", 4.0e-6))
 PCIE_BPS = {"a100": 32e9, "h100": 64e9}
 NDR_BPS = 50e9  # the card of the H100 servers; that of the A100 ones is not known
 LARGE_B = 2.0**20
@@ -64,24 +65,24 @@ def messages(rows: list[dict[str, str]], topology: str, op: str) -> Messages:
     return Messages(size_b, workers, near, run_ms * 1e-3)
 
 
-def fitted(data: Messages, link_bps: float) -> dict[str, float]:
-    """Share, start and chunk latency with the least mean relative error."""
+def fitted(data: Messages, link_bps: float, free: Free = FREE) -> dict[str, float]:
+    """Share, start and chunk latency, or what is `free`, with the least mean relative error."""
 
     def named(values: Array) -> dict[str, float]:
-        return {name: float(value) for (name, _), value in zip(FREE, values)}
+        return {name: float(value) for (name, _), value in zip(free, values)}
 
     def loss(values: Array) -> float:
         return float(errors(data.summed_s(law_row(named(values)), link_bps), data.run_s).mean())
 
-    return named(search(loss, [start for _, start in FREE]))
+    return named(search(loss, [start for _, start in free]))
 
 
-def held_out(data: Messages, link_bps: float) -> Array:
+def held_out(data: Messages, link_bps: float, free: Free = FREE) -> Array:
     """Errors of every row by a law fitted on groups of other sizes."""
     found = np.empty(len(data.ranks))
     for ranks in np.unique(data.ranks):
         out = data.ranks == ranks
-        law = law_row(fitted(data.of(~out), link_bps))
+        law = law_row(fitted(data.of(~out), link_bps, free))
         found[out] = errors(data.of(out).summed_s(law, link_bps), data.run_s[out])
     return found
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from trimtab.errors import PlanError
+from trimtab.llm.names import IDLE_GPU_WORDS, plain
 from trimtab.llm.specs import Gpu, gpu
 
 MOST_GPUS = 1_000_000
@@ -25,15 +27,18 @@ class Share(NamedTuple):
 Pool = tuple[Share, ...]
 
 
-def pool(text: str, folder: str | Path | None = None) -> Pool:
-    """The pool that `text` says, kinds in the order of their first mention; a bare name is one."""
+def pool(text: str, folder: str | Path | None = None, measured: Sequence[Gpu] = ()) -> Pool:
+    """The pool that `text` says, kinds in the order of their first mention; a bare name is one.
+
+    GPUs `measured` on machines of the user (`gpu_profile.adopt`) stand for those of their names.
+    """
     if not text.strip():
         raise PlanError(f"gpus={text!r} is empty; {EXAMPLE}")
     counts: dict[str, int] = {}
     kinds: dict[str, Gpu] = {}
     for part in text.split("+"):
         count, name = _counted(part.strip(), text)
-        kind = gpu(name, folder)
+        kind = _kind(name, folder, measured)
         kinds[kind.name] = kind
         counts[kind.name] = counts.get(kind.name, 0) + count
     total = sum(counts.values())
@@ -50,6 +55,16 @@ def size(made: Pool) -> int:
 def words(made: Pool) -> str:
     """The pool as it is written: `8xH100-SXM5+16xA100-SXM-40GB`."""
     return "+".join(f"{share.gpus}x{share.gpu.name}" for share in made)
+
+
+def _kind(name: str, folder: str | Path | None, measured: Sequence[Gpu]) -> Gpu:
+    # one that no table lists is known by its own name alone
+    own = {plain(one.name, IDLE_GPU_WORDS): one for one in measured}
+    asked = plain(name, IDLE_GPU_WORDS)
+    if asked in own:
+        return own[asked]
+    listed = gpu(name, folder)
+    return own.get(plain(listed.name, IDLE_GPU_WORDS), listed)
 
 
 def _counted(part: str, text: str) -> tuple[int, str]:

@@ -82,7 +82,6 @@ SERVING: dict[str, float] = {
     "graph_link_start_s": 8.0e-6,  # one-shot sums through peers' memory
     "graph_sequence_host_s": 1.5e-5,  # bookkeeping of one sequence of a batch
     "step_host_s": 1.0e-3,  # scheduler, inputs and outputs of a step on an idle host
-    "load_slow": 0.5,  # a kernel start queues behind one other runnable thread half of the time
 }
 
 

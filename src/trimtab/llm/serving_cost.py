@@ -77,7 +77,6 @@ class Serving(NamedTuple):
     graph_sequence_host_s: float  # the same where the whole batch is sampled at once
     prefill_host: float  # host time of a prompt's step / of a token's
     wait_norm: float  # p of (gpu^p + host^p)^(1/p): inf = the slower hides the other wholly
-    load_slow: float  # host time grows by this x load / (1 - load)
     link_slow: float  # collectives in the server / alone in a loop
     long_link_slow: float  # the same for long messages among more than two ranks
     idle_power: float  # shares of the GPU's limit: holding a model

@@ -19,9 +19,8 @@ from trimtab.core import Array
 from trimtab.errors import PlanError
 from trimtab.llm import specs
 from trimtab.llm.cases import FRAMEWORKS, cases, faults
+from trimtab.llm.crowded import STATE_B, checkpoint_s, crowded_cost, link_use_s
 from trimtab.llm.intervals import memory_spread
-from trimtab.llm.profiles import profiles
-from trimtab.llm.serving_cost import host_slowdown, serving
 from trimtab.llm.training import cost
 
 GPUS = (1, 2, 4, 8, 16)
@@ -35,7 +34,6 @@ SURE = 0.95  # chance to fit that a plan must have in the conditions seen
 MICRO_BATCHES = (1, 2, 4)
 HOST_W = 400.0  # of a node without its GPUs
 CORES_A_GPU = 0.06  # share of a node's CPU that one GPU's process and loader take
-STATE_B = 14.0  # bytes a parameter of a checkpoint: weights, master copy, two moments
 LAYOUT = ("gpus", "tp", "pp", "dp", "zero", "framework")
 
 
@@ -89,7 +87,7 @@ def tables(
     gpus = np.array([gpus for gpus, _ in ACTIONS], "f8")
     used = np.minimum(gpus, device.per_node) * CORES_A_GPU
     free_link = np.array(FREE_LINK)[None, :, None, None]
-    moved = _link_use(rows)[at] / step_s[c, b, at]
+    moved = np.maximum(*link_use_s(rows))[at] / step_s[c, b, at]
     shared = np.where(gpus > device.per_node, free_link, 1.0)
     return Tables(
         step_s[c, b, at],
@@ -150,14 +148,8 @@ def _timed(rows: Array) -> tuple[Array, Array]:
     energy_j = np.zeros_like(step_s)
     nodes = np.ceil(rows["gpus"] / rows["per_node"])
     for c, load in enumerate(CPU_LOADS):
-        frames = profiles().copy()
-        slow = host_slowdown.py_func(load, serving().load_slow)
-        frames["launch_s"] *= slow
-        frames["step_s"] *= slow
         for b, free in enumerate(FREE_LINK):
-            slower = rows.copy()
-            slower["node_link_bps"] *= free
-            found = cost(slower, frames=frames)
+            found = crowded_cost(rows, load, free)
             step_s[c, b] = found["step_s"]
             energy_j[c, b] = found["energy_j"] + nodes * HOST_W * found["step_s"]
     return step_s, energy_j
@@ -185,36 +177,15 @@ def _fastest(rows: Array, timed_s: Array, action: tuple[int, str]) -> Array:
     return found
 
 
-def _link_use(rows: Array) -> Array:
-    """Seconds a step for which the busiest link of each plan is in use when it is free: (P,)."""
-    m = rows
-    tokens = m["global_batch"] * m["seq"] / m["dp"]  # of one replica
-    ring = 2.0 * (m["tp"] - 1) / m["tp"]
-    again = np.where(m["recompute"] == 2, 1.5, 1.0)
-    tensor_b = 4.0 * again * ring * m["layers"] / m["pp"] * 2.0 * tokens * m["hidden"]
-    stage_b = np.where(m["pp"] > 1, 4.0 * tokens * m["hidden"] / m["tp"], 0.0)
-    weights = 12.0 * m["layers"] * m["hidden"] ** 2 / (m["tp"] * m["pp"])
-    steps = m["global_batch"] / (m["dp"] * m["micro_batch"])
-    # sharded weights are gathered for each pass of each micro-batch
-    times = np.where(m["zero"] == 3, 2.0 * 2.0 * steps + m["grad_bytes"], 2.0 * m["grad_bytes"])
-    data_b = (m["dp"] - 1) / m["dp"] * times * weights
-    near = m["tp"] * m["pp"] * m["dp"] <= m["per_node"]
-    inside_s = (tensor_b + np.where(near, data_b + stage_b, 0.0)) / m["link_bps"]
-    # of a ring over two nodes, each node's cards carry what one GPU sends, together
-    outside_b = np.where(near, 0.0, (data_b + stage_b) / np.minimum(m["per_node"], m["gpus"] / 2))
-    outside_s = outside_b * np.minimum(m["tp"], m["per_node"]) / m["node_link_bps"]
-    return np.maximum(inside_s, outside_s)
-
-
 def reshard_s(table: Tables, free_link: float, restart_s: float) -> Array:
     """Seconds lost by a change of action, (A + 1, A): row A starts a job that is down.
 
     The checkpoint goes out over the links of the old GPUs and in over those of the new ones; a
     node's cards serve all of its GPUs, and one GPU has its own share of them.
     """
-    out_bps = np.append(table.gpus, np.inf) * table.node_link_bps * free_link
-    in_bps = table.gpus * table.node_link_bps * free_link
-    lost_s = restart_s + table.state_b * (1.0 / out_bps[:, None] + 1.0 / in_bps[None, :])
+    old_gpus, new_gpus = np.append(table.gpus, np.inf)[:, None], table.gpus[None, :]
+    link_bps = table.node_link_bps * free_link
+    lost_s = restart_s + checkpoint_s(table.state_b, old_gpus, new_gpus, link_bps)
     actions = np.arange(len(table.gpus))
     lost_s[actions, actions] = 0.0
     return np.asarray(lost_s)

@@ -51,7 +51,10 @@ class Probe:
         """One row at `now_s`, in seconds of any clock that goes forward."""
         reading, last = _reading(now_s), self._last
         self._last = reading
-        net_in, net_out = _net(last, reading)
+        net_in = net_out = math.nan
+        if last is not None:
+            over_s = reading.time_s - last.time_s
+            net_in, net_out = link_shares(last.link_bytes, reading.link_bytes, over_s)
         memory = psutil.virtual_memory()
         row = {
             "cpu": _cpu(last, reading),
@@ -143,17 +146,20 @@ def _cpu(last: Reading | None, now: Reading) -> float:
     return 1 - (now.idle_s - last.idle_s) / (now.cpu_s - last.cpu_s)
 
 
-def _net(last: Reading | None, now: Reading) -> tuple[float, float]:
-    if last is None or now.time_s <= last.time_s:
+def link_shares(
+    last: dict[str, tuple[int, int, float]], now: dict[str, tuple[int, int, float]], over_s: float
+) -> tuple[float, float]:
+    """Shares received and sent of the speed of all links, from two readings of their counters."""
+    if over_s <= 0:
         return math.nan, math.nan
     received, sent, capacity = 0, 0, 0.0
-    for name in now.link_bytes.keys() & last.link_bytes.keys():
-        in_now, out_now, bytes_a_s = now.link_bytes[name]
-        in_last, out_last, _ = last.link_bytes[name]
+    for name in now.keys() & last.keys():
+        in_now, out_now, bytes_a_s = now[name]
+        in_last, out_last, _ = last[name]
         if in_now >= in_last and out_now >= out_last:  # else the interface was made anew
             received += in_now - in_last
             sent += out_now - out_last
-            capacity += bytes_a_s * (now.time_s - last.time_s)
+            capacity += bytes_a_s * over_s
     return (received / capacity, sent / capacity) if capacity else (math.nan, math.nan)
 
 

@@ -7,13 +7,8 @@ meet in one row. A query of your own is any PromQL whose series carry that label
 are ratios, 0..1: `queries=DEFAULT | {"gpu": 'avg by (instance) (DCGM_FI_PROF_SM_ACTIVE)'}`.
 """
 
-import http.client
-import json
 import math
 import re
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -23,45 +18,20 @@ import numpy as np
 
 from trimtab.core import Array
 from trimtab.errors import TraceError
+from trimtab.load.prometheus import QUERIES as DEFAULT
+from trimtab.load.prometheus import Server, check_address, result, windowed
 from trimtab.load.samples import Samples
 
-# interfaces whose traffic passes a real one too, or never leaves the machine
-_LINKS = 'device!~"lo|veth.*|docker.*|br-.*|virbr.*|cni.*|cali.*|flannel.*|tap.*|tun.*"'
-_SPEED = f"(node_network_speed_bytes{{{_LINKS}}} > 0)"  # -1 where the speed is unknown
-_NET = (
-    f"sum by (instance) (rate(node_network_$way_bytes_total{{{_LINKS}}}[$window])"
-    f" and on (instance, device) {_SPEED}) / sum by (instance) {_SPEED}"
-)
-DEFAULT: Mapping[str, str] = MappingProxyType(
-    {
-        "cpu": "1 - sum by (instance)"
-        ' (rate(node_cpu_seconds_total{mode=~"idle|iowait"}[$window]))'
-        " / sum by (instance) (rate(node_cpu_seconds_total[$window]))",
-        "mem": "1 - sum by (instance) (node_memory_MemAvailable_bytes)"
-        " / sum by (instance) (node_memory_MemTotal_bytes)",
-        "net_in": _NET.replace("$way", "receive"),
-        "net_out": _NET.replace("$way", "transmit"),
-        "disk": "max by (instance) (rate(node_disk_io_time_seconds_total[$window]))",
-        "gpu": "avg by (instance) (DCGM_FI_DEV_GPU_UTIL) / 100",
-    }
-)
 MEASURES = tuple(DEFAULT)
 MAX_POINTS = 10_000  # a request; Prometheus refuses more than 11,000 a series
 BEYOND = 0.05  # a rate overshoots 0..1 by a little; what lies farther out is no ratio
 PORT = re.compile(r":\d+$")
-BODY_CHARS = 300
 
 
 class Series(NamedTuple):
     instance: str
     point: Array  # (P,) steps from start_s
     value: Array  # (P,)
-
-
-class Server(NamedTuple):
-    url: str
-    timeout_s: float
-    headers: Mapping[str, str]
 
 
 def query_range(
@@ -84,11 +54,9 @@ def query_range(
     """
     _check(url, start_s, end_s, step_s, queries)
     server = Server(url.rstrip("/"), timeout_s, headers)
-    window = f"{max(window_s, step_s) * 1000:.0f}ms"  # a step at least, so nothing is skipped
+    span_s = max(window_s, step_s)  # a step at least, so nothing is skipped
     found = {
-        measure: _all_series(
-            server, measure, query.replace("$window", window), start_s, end_s, step_s
-        )
+        measure: _all_series(server, measure, windowed(query, span_s), start_s, end_s, step_s)
         for measure, query in queries.items()
     }
     if not any(len(series.point) for listed in found.values() for series in listed):
@@ -102,8 +70,7 @@ def query_range(
 def _check(
     url: str, start_s: float, end_s: float, step_s: float, queries: Mapping[str, str]
 ) -> None:
-    if not re.match(r"https?://[^/\s]", url):
-        raise TraceError(f"{url}: is not an address; give one such as http://localhost:9090")
+    check_address(url)
     if not (math.isfinite(start_s) and math.isfinite(end_s) and start_s <= end_s):
         raise TraceError(
             f"{url}: start_s={start_s:g} is not before end_s={end_s:g}; give Unix seconds in order"
@@ -164,56 +131,9 @@ def _matrix(
     server: Server, measure: str, query: str, span_s: tuple[float, float, float]
 ) -> list[dict[str, Any]]:
     start, end, step = (f"{value:.3f}" for value in span_s)
-    asked = urllib.parse.urlencode({"query": query, "start": start, "end": end, "step": step})
+    fields = {"query": query, "start": start, "end": end, "step": step}
     where = f"{server.url}: queries[{measure!r}]"
-    answer = _answer(server, f"{server.url}/api/v1/query_range?{asked}", where)
-    try:
-        content = json.loads(answer)
-        if content["status"] != "success":
-            raise TraceError(f"{where}: {_said(answer)}; correct {query}")
-        if content["data"]["resultType"] != "matrix":
-            raise KeyError
-        return content["data"]["result"]
-    except (ValueError, KeyError, TypeError):
-        raise TraceError(
-            f"{where}: the answer is not Prometheus' ({_said(answer)}); give the address of the "
-            f"server, with its path prefix if it has one"
-        ) from None
-
-
-def _answer(server: Server, address: str, where: str) -> bytes:
-    request = urllib.request.Request(address, headers=dict(server.headers))
-    try:
-        with urllib.request.urlopen(request, timeout=server.timeout_s) as reply:
-            return reply.read()
-    except urllib.error.HTTPError as error:
-        with error:
-            said = _said(error.read())
-        remedy = {400: "correct the query or the times", 401: "give headers that it accepts"}.get(
-            error.code, "see the server's log"
-        )
-        raise TraceError(f"{where}: HTTP {error.code}: {said}; {remedy}") from None
-    except TimeoutError:
-        raise TraceError(
-            f"{where}: no answer in {server.timeout_s:g} s; ask for less time or raise timeout_s"
-        ) from None
-    except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
-        reason = getattr(error, "reason", None) or error
-        if isinstance(reason, TimeoutError):
-            reason = f"no connection in {server.timeout_s:g} s"
-        reason = getattr(reason, "strerror", None) or reason
-        raise TraceError(
-            f"{server.url}: cannot be reached ({reason}); start Prometheus or correct the address"
-        ) from None
-
-
-def _said(answer: bytes) -> str:
-    """The error in an answer, in the server's words."""
-    try:
-        content = json.loads(answer)
-        return f"{content['errorType']}: {content['error']}"
-    except (ValueError, KeyError, TypeError):
-        return answer[:BODY_CHARS].decode("utf-8", "replace").strip() or "an empty answer"
+    return result(server, "query_range", fields, "matrix", where)
 
 
 def _samples(found: dict[str, list[Series]], source: str, start_s: float, step_s: float) -> Samples:

@@ -144,7 +144,7 @@ def test_served_times_give_back_the_host_that_made_them(tmp_path: Path):
     section, figures = fit_serving.fit_serving(tmp_path, law_rows())
     assert section["launch_s"]["Ampere"] == pytest.approx(5e-5, rel=0.1)
     assert section["launch_s"]["Hopper"] == pytest.approx(2e-5, rel=0.1)
-    assert section["values"]["load_slow"] == priors.SERVING["load_slow"]
+    assert section["values"]["step_host_s"] == priors.SERVING["step_host_s"]
     assert max(figure.mean_error for figure in figures) < 0.05
 
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tests.unit.load.nvml import Nvml, NVMLError
 
 from trimtab.errors import TrimtabError
 from trimtab.load import probe as probe_file
@@ -15,20 +16,15 @@ Times = namedtuple("Times", "user system idle iowait steal guest")
 MBIT = 125_000  # bytes
 
 
-class NVMLError(Exception):
-    pass
-
-
-class Machine:
+class Machine(Nvml):
     """A machine of made-up counters in place of psutil and NVML."""
 
     def __init__(self):
+        super().__init__()
         self.cpu = Times(0, 0, 0, 0, 0, 0)
         self.links = {"eth0": (True, 1000), "lo": (True, 0), "veth1": (True, 10_000)}
         self.bytes = dict.fromkeys(self.links, (0, 0))
         self.disks = {"sda": 0, "sdb": 0, "loop0": 0}
-        self.gpus = []
-        self.shut = 0
 
     def cpu_times(self):
         return self.cpu
@@ -45,27 +41,10 @@ class Machine:
     def disk_io_counters(self, perdisk):
         return {name: SimpleNamespace(busy_time=ms) for name, ms in self.disks.items()}
 
-    NVMLError = NVMLError
-
-    def nvmlInit(self):
-        if not self.gpus:
-            raise NVMLError("no driver")
-
-    def nvmlDeviceGetCount(self):
-        return len(self.gpus)
-
-    def nvmlDeviceGetHandleByIndex(self, index):
-        if self.gpus[index] is None:
-            raise NVMLError("lost")
-        return index
-
     def nvmlDeviceGetUtilizationRates(self, handle):
         if self.gpus[handle] < 0:
             raise NVMLError("not supported")
         return SimpleNamespace(gpu=self.gpus[handle])
-
-    def nvmlShutdown(self):
-        self.shut += 1
 
 
 @pytest.fixture
