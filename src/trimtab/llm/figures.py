@@ -125,6 +125,8 @@ def law_section(
 
 def unit_of(name: str) -> str:
     """Unit of a constant by its name."""
+    if name == "cool":
+        return "FLOP/s a W"
     if name.endswith("_s"):
         return "s"
     return "B" if name.endswith("_b") else "count" if name in ("sms", "flash_half") else "ratio"

@@ -48,6 +48,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "score_broken": (0.5, 100.0),
     "stream_share": (1e-2, 2.0),
     "stream_start_s": (0.0, 1e-2),
+    "cool": (1e8, 1e14),
     "hot": (0.0, 10.0),
     "host": (1e-2, 100.0),
     "load_slow": (0.0, 10.0),

@@ -29,6 +29,7 @@ LAW = (
     "score_broken",  # and where it is no multiple of 8: tensor cores stand idle
     "stream_share",  # of peak memory bandwidth that element-wise work reaches
     "stream_start_s",
+    "cool",  # FLOP/s listed a watt of the limit up to which clocks hold under sustained load
     "hot",  # products under sustained load / in bursts; 0 = by the power limit
     "host",  # kernel starts of this host / of those that were fitted
     "load_slow",  # host time grows by this x load / (1 - load) under others' load
@@ -58,6 +59,7 @@ LAW = (
     SCORE_BROKEN,
     STREAM_SHARE,
     STREAM_START_S,
+    COOL,
     HOT,
     HOST,
     LOAD_SLOW,

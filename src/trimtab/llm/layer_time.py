@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from trimtab.core import Array
 from trimtab.llm.cases import FRAMEWORKS
-from trimtab.llm.kernels import HOT, attention_back, attention_s, gemm_s, stream_s
+from trimtab.llm.kernels import COOL, HOT, attention_back, attention_s, gemm_s, stream_s
 from trimtab.llm.links import all_reduce_s, all_to_all_s, send_s
 from trimtab.llm.profiles import Training
 from trimtab.rules.world import inner
@@ -19,9 +19,6 @@ from trimtab.rules.world import inner
 FP8, FP32 = 2.0, 3.0
 SHARDED = float(FRAMEWORKS.index("fsdp"))  # this framework and those behind it shard, no pipeline
 LOGIT_B = 10.0  # bytes kept a logit by the software that `Training.logits_b` was counted for
-# Products an architecture runs at its listed peak for at this many FLOP/s a watt without slowing
-# down: an A100's 312e12 / 400 W.
-COOL_FLOPS_A_WATT = 0.78e12
 # Bytes that software without fused kernels moves / with them. Of a layer's element-wise work: bias,
 # dropout, residual, norm and activation each read and write (47 passes over the hidden size where
 # fused kernels take 25); of a score: scale, two steps of masking, softmax and dropout (25 bytes
@@ -48,7 +45,7 @@ def sustained_flops(case: Any, law: Array, knobs: Training) -> float:
         peak = case.fp32_flops
     elif case.precision == FP8 and case.fp8_flops > 0.0:
         peak = case.flops * min(knobs.fp8_gain, case.fp8_flops / case.flops)
-    heat = case.flops / max(case.tdp_w, 1.0) / COOL_FLOPS_A_WATT
+    heat = case.flops / max(case.tdp_w, 1.0) / law[COOL]
     slow = max(heat, 1.0) ** knobs.throttle if knobs.throttle > 0.0 else 1.0
     if law[HOT] > 0.0:
         slow = law[HOT]

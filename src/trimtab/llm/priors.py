@@ -24,6 +24,7 @@ KERNELS: dict[str, float] = {
     "score_ragged": 1.6,
     "score_broken": 7.0,
     "stream_start_s": 4.0e-6,
+    "cool": 0.78e12,  # an A100's 312e12 / 400 W
     "hot": 0.0,
     "host": 1.0,
     "load_slow": 0.5,  # a kernel start queues behind one other runnable thread half of the time
@@ -54,8 +55,13 @@ STAND_INS: dict[str, StandIn] = {
     "Kepler": StandIn("Ampere", 0.25, "no tensor cores", {"sms": 13, "gemm_flop": 1.15}),
     "Maxwell": StandIn("Ampere", 0.25, "no tensor cores", {"sms": 24, "gemm_flop": 1.15}),
     "Pascal": StandIn("Ampere", 0.25, "no tensor cores", {"sms": 56, "gemm_flop": 1.15}),
-    "Volta": StandIn("Ampere", 0.12, "first tensor cores", {"sms": 80, "flash_share": 0.35}),
-    "Turing": StandIn("Ampere", 0.15, "same tensor cores", {"sms": 72, "flash_share": 0.4}),
+    # 12 nm: a V100 holds its clocks with 125e12 / 300 W, a T4 has twice that
+    "Volta": StandIn(
+        "Ampere", 0.12, "first tensor cores", {"sms": 80, "flash_share": 0.35, "cool": 0.42e12}
+    ),
+    "Turing": StandIn(
+        "Ampere", 0.15, "same tensor cores", {"sms": 72, "flash_share": 0.4, "cool": 0.42e12}
+    ),
     "Ada": StandIn("Ampere", 0.12, "same tensor cores, higher clock", {"sms": 142}),
     # its fused attention has reached 1.4 PFLOP/s forward
     "Blackwell": StandIn("Hopper", 0.12, "next generation", {"sms": 148, "flash_share": 0.62}),

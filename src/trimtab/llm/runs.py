@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,6 +51,7 @@ FUSED_SINCE = ("Ampere", "Ada", "Hopper", "Blackwell", "CDNA2", "CDNA3", "CDNA4"
 # Runs on these are mostly from before 2021, when softmax, bias and dropout got fused kernels.
 EAGER_UNTIL = ("Kepler", "Maxwell", "Pascal", "Volta")
 VOCAB = 51200
+DIE_FIELDS = ("flops", "fp8_flops", "fp32_flops", "memory_b", "memory_bps", "tdp_w")
 
 
 class Runs(NamedTuple):
@@ -172,12 +174,21 @@ def measure(row: Row, name: str) -> float:
 
 def fill(made: Array, row: Row) -> None:
     """Fill one case from one line: the GPU, the model, then the plan, each with its defaults."""
-    gpu = named(row, "gpu", specs.gpu, "A100-SXM-80GB")
+    gpu = counted(row, named(row, "gpu", specs.gpu, "A100-SXM-80GB"))
     for name in ("flops", "fp8_flops", "fp32_flops", "memory_b", "memory_bps", "link_bps", "tdp_w"):
         made[name] = float(getattr(gpu, name))
     made["arch"] = cases.law_index(gpu)
     fill_model(made, row)
     fill_plan(made, row, gpu)
+
+
+def counted(row: Row, gpu: specs.Gpu) -> specs.Gpu:
+    """The GPU as the table counts it: a node of four MI250 has eight dies, two a GPU."""
+    if not gpu.name.endswith("-GCD") or row.count("gpus_per_node") != 4:
+        return gpu
+    row.notes.append("gpu: packages of two dies, by gpus_per_node")
+    twice = {name: 2.0 * getattr(gpu, name) for name in DIE_FIELDS}
+    return replace(gpu, per_node=4, **twice)
 
 
 def named(row: Row, field: str, known: Any, default: str) -> Any:

@@ -127,6 +127,13 @@ def test_words_of_many_tables_are_understood(field, word, value):
     assert case(gpu="H100", gpus="16", tp="2", **{field: word})[field] == value
 
 
+def test_nodes_of_four_mi250_count_packages_of_two_dies():
+    die, package = (case(gpu="MI250", gpus="4", gpus_per_node=n) for n in ("8", "4"))
+    assert package["flops"] == 2 * die["flops"]
+    assert package["memory_b"] == 2 * die["memory_b"]
+    assert (die["per_node"], package["per_node"]) == (8, 4)
+
+
 def test_a_v100_runs_in_fp16():
     assert case(gpu="V100")["precision"] == 0
 

@@ -52,6 +52,17 @@ def test_a_gpu_that_was_measured_hot_takes_that_over_the_power_law():
     assert hot["tp_s"] == usual["tp_s"]
 
 
+def test_a_chip_that_is_let_too_few_watts_runs_below_its_listed_speed():
+    # of the same generation, a T4 has 65e12 FLOP/s at 70 W and a Titan RTX 130.5e12 at 280 W
+    shares = []
+    for name in ("T4", "Titan RTX"):
+        gpu = specs.gpu(name)
+        made = cases(specs.model("gpt2-xl"), gpu, 1, micro_batch=1, flash=0, precision=0)
+        made["memory_bps"] = 1e15  # products alone
+        shares.append(training.cost(made)[0]["hfu"])
+    assert shares[0] < 0.85 * shares[1]
+
+
 def test_an_even_pipeline_idles_p_minus_1_over_m():
     made = cases(GPT, A100, 64, tp=8, pp=8, global_batch=64, flash=0)
     made["vocab"] = 8  # no logits to speak of: stages are alike
