@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from trimtab.cli import plan_calibrate, plan_shown, plan_watch
-from trimtab.cli.shown import JsonOption, say, write_json
+from trimtab.cli.shown import JsonOption, command_line, say, write_json
 from trimtab.errors import PlanError
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ EPILOG = """
 `trimtab plan llama-3-70b --gpus 64xH100 --train`
 
 `trimtab plan llama-3-70b --gpus 64xH100 --batch 1024 --seq 8192 --export megatron --out run/`
+
+`trimtab plan llama-3-70b --gpus 64xH100 --report plan.html` — what steps and memory are made of
 
 `trimtab plan llama-3.1-405b --gpus "up-to 1024xH100" --objective cost --price-hour 2.5`
 
@@ -112,6 +114,7 @@ def plan(
     to: Annotated[
         Path | None, typer.Option("--out", help="Folder for the launcher's files.")
     ] = None,
+    report: Annotated[Path | None, typer.Option(help="Write a self-contained HTML page.")] = None,
     watch: Annotated[
         bool,
         typer.Option(
@@ -184,7 +187,7 @@ def plan(
 ) -> None:
     """Plan how a language model lies on GPUs: the best plans, how sure, why not others, flags."""
     if check is not None:
-        return check_runs(check, json_file)
+        return check_runs(check, report, json_file)
     if fit is not None:
         return fit_constants(fit, json_file)
     if calibrate:
@@ -204,7 +207,7 @@ def plan(
     }
     if top < 1:
         raise PlanError(f"--top {top} shows nothing; take 1 or more")
-    launch = Launch(export, to, json_file)
+    launch = Launch(export, to, report, json_file)
     if serve:
         for name, given in (("batch", batch), ("seq", seq), ("framework", framework), ("dp", dp)):
             if given:
@@ -241,10 +244,11 @@ def plan(
 
 
 class Launch(NamedTuple):
-    """Where an answer goes: a launcher's files, a folder for them, JSON."""
+    """Where an answer goes: a launcher's files, a folder for them, a page, JSON."""
 
     export: str
     folder: Path | None
+    report: Path | None
     json_file: str | None
 
     def framework(self) -> str:
@@ -387,6 +391,11 @@ def finish(
     answer["launch"] = files
     if launch.folder is not None:
         plan_shown.write_files(launch.folder, files)
+    if launch.report is not None:
+        from trimtab.report.planned import write_planned
+
+        write_planned(launch.report, answer, plan_shown.short_names(answer), command_line())
+        say(f"report: {launch.report}")
     if launch.json_file:
         write_json(launch.json_file, answer)
     if launch.json_file == "-":
@@ -400,7 +409,7 @@ def finish(
         plan_shown.show_launch(files)
 
 
-def check_runs(path: Path, json_file: str | None) -> None:
+def check_runs(path: Path, report: Path | None, json_file: str | None) -> None:
     """Predict a table of real runs and print the errors beside what was measured."""
     from trimtab.llm import check
 
@@ -409,7 +418,13 @@ def check_runs(path: Path, json_file: str | None) -> None:
         write_json(json_file, rows)
     if json_file != "-":
         plan_shown.show_checked(rows)
-    say(plan_shown.checked_words(summary))
+    words = plan_shown.checked_words(summary)
+    if report is not None:
+        from trimtab.report.planned import write_checked
+
+        write_checked(report, rows, words, path.name, command_line())
+        say(f"report: {report}")
+    say(words)
 
 
 def fit_constants(folder: Path, json_file: str | None) -> None:

@@ -54,6 +54,18 @@ def plan_words(row: dict[str, Any]) -> str:
     return ", ".join(words)
 
 
+def short_names(answer: dict[str, Any]) -> list[str]:
+    """The plans of an answer, one short name each."""
+    rows = answer["plans"]
+    if answer["mode"] == "serve":
+        return [_way(row) for row in rows]
+    return [f"{plan_words(row)}, {row['framework']}" for row in rows]
+
+
+def _way(row: dict[str, Any]) -> str:
+    return f"{row['replicas']}x TP{row['tp']} PP{row['pp']}"
+
+
 def show_ways(rows: list[dict[str, Any]]) -> None:
     """The best ways to serve, one a line; milliseconds and joules are a token's."""
     table = _table("", "layout", "batch", "tokens/s", "9 of 10", "first ms", "ms", "P(fit)", "J")
@@ -61,7 +73,7 @@ def show_ways(rows: list[dict[str, Any]]) -> None:
         low, high = three_digits(row["tokens_s_low"]), three_digits(row["tokens_s_high"])
         table.add_row(
             str(place),
-            f"{row['replicas']}x TP{row['tp']} PP{row['pp']}",
+            _way(row),
             str(row["batch"]),
             three_digits(row["tokens_s"]),
             f"{low}-{high}",

@@ -17,7 +17,7 @@ from trimtab.llm.cases import CASE
 from trimtab.llm.kernels import BUSY_POWER, FLOP_POWER, HOST, IDLE_POWER, stream_s
 from trimtab.llm.layer_time import embedding_s, logits_s, one_layer, sustained_flops
 from trimtab.llm.links import all_gather_s, all_reduce_s, reduce_scatter_s, send_s
-from trimtab.llm.memory import layer_parameters, stage_layers, stage_memory, worst_stage
+from trimtab.llm.memory import WEIGHT_B, layer_parameters, stage_layers, stage_memory, worst_stage
 from trimtab.llm.profiles import Training, law_rows, profiles, training
 from trimtab.rules.world import compiled, inner
 
@@ -219,14 +219,12 @@ def _time(case: Any, law: Array, profile: Any, knobs: Training, row: Any) -> Non
         tables *= 2.0
     behind_s = count * made.forward_s, count * (made.backward_s + made.again_s)
     held = layers.first * shared + tables
-    row.dp_s = _data_s(case, held, behind_s, steps, law, profile, knobs)
+    experts = layers.first * own
+    row.dp_s = _data_s(case, held, experts, behind_s, steps, law, profile, knobs)
     ranks = case.dp * case.cp
-    split = ranks if case.zero >= 1.0 else 1.0
-    updated = held / split
-    if own > 0.0:
-        few = max(ranks / case.ep, 1.0)
-        row.dp_s += knobs.link_slow * _exchange_s(case, layers.first * own, few, 1.0, law, profile)
-        updated += layers.first * own / (few if case.zero >= 1.0 else 1.0)
+    updated = held + experts
+    if case.zero >= 1.0:
+        updated = held / ranks + experts / max(ranks / case.ep, 1.0)
     row.optimiser_s = stream_s(knobs.adam_b * updated, case.memory_bps, law)
     busy_s = row.compute_s + row.again_s + row.tp_s + row.cp_s + row.ep_s + row.pp_s
     busy_s += row.bubble_s + row.dp_s + row.optimiser_s
@@ -253,28 +251,41 @@ def _message_s(case: Any, law: Array, profile: Any, knobs: Training) -> float:
 
 
 @inner
-def _near(case: Any, ranks: float) -> float:
-    """Ranks of a data-parallel group that share a node: tensor parallel takes neighbours first."""
-    return max(1.0, min(ranks, float(int(case.per_node / case.tp))))
+def _near(case: Any, ranks: float, block: float) -> float:
+    """Ranks of a group that share a node, if each is one of `block` neighbours."""
+    return max(1.0, min(ranks, float(int(case.per_node / block))))
 
 
 @inner
-def _exchange_s(
-    case: Any, count: float, ranks: float, times: float, law: Array, profile: Any
-) -> float:
-    """Seconds of the gradients' collectives of `count` parameters, each done `times` a step."""
+def _gather_s(case: Any, count: float, experts: float, law: Array) -> float:
+    """Seconds to gather 16-bit weights: those that all data ranks share, and a rank's experts."""
+    ranks, few = case.dp * case.cp, max(case.dp * case.cp / case.ep, 1.0)
+    fast, slow = case.link_bps, case.node_link_bps
+    near = _near(case, ranks, case.tp)
+    out_s = all_gather_s(WEIGHT_B * count, ranks, near, fast, slow, law)
+    near = _near(case, few, case.tp * case.ep)
+    return out_s + all_gather_s(WEIGHT_B * experts, few, near, fast, slow, law)
+
+
+@inner
+def _sum_s(case: Any, count: float, experts: float, law: Array, profile: Any) -> float:
+    """Seconds to sum gradients of both: whole, or to each rank its part where they are sharded."""
     wire_b = profile.reduce_b if profile.reduce_b > 0.0 else case.grad_bytes
-    near, fast, slow = _near(case, ranks), case.link_bps, case.node_link_bps
+    ranks, few = case.dp * case.cp, max(case.dp * case.cp / case.ep, 1.0)
+    fast, slow = case.link_bps, case.node_link_bps
+    near, far = _near(case, ranks, case.tp), _near(case, few, case.tp * case.ep)
     if case.zero == 0.0:
-        return all_reduce_s(wire_b * count, ranks, near, fast, slow, law)
-    out_s = times * reduce_scatter_s(wire_b * count, ranks, near, fast, slow, law)
-    return out_s + all_gather_s(2.0 * count, ranks, near, fast, slow, law)
+        out_s = all_reduce_s(wire_b * count, ranks, near, fast, slow, law)
+        return out_s + all_reduce_s(wire_b * experts, few, far, fast, slow, law)
+    out_s = reduce_scatter_s(wire_b * count, ranks, near, fast, slow, law)
+    return out_s + reduce_scatter_s(wire_b * experts, few, far, fast, slow, law)
 
 
 @inner
 def _data_s(
     case: Any,
     count: float,
+    experts: float,
     behind_s: tuple[float, float],
     steps: float,
     law: Array,
@@ -283,29 +294,28 @@ def _data_s(
 ) -> float:
     """Seconds that data parallel adds to a step: what shows of its collectives and the drag.
 
+    `count` parameters are shared by all data ranks, `experts` by those that hold the same ones.
     Software from before fused attention did not overlap its collectives either.
     """
-    ranks = case.dp * case.cp
-    if ranks <= 1.0:
+    if case.dp * case.cp <= 1.0:
         return 0.0
     forward_s, backward_s = behind_s
-    near, fast, slow = _near(case, ranks), case.link_bps, case.node_link_bps
     drag = knobs.overlap_slow - 1.0
     hides = knobs.overlap_most * profile.overlap * case.flash
+    sum_s = knobs.link_slow * _sum_s(case, count, experts, law, profile)
+    if case.zero == 0.0:
+        return _shown_s(sum_s, hides * backward_s, drag)
+    gather_s = knobs.link_slow * _gather_s(case, count, experts, law)
     if case.zero == 3.0:
-        wire_b = profile.reduce_b if profile.reduce_b > 0.0 else case.grad_bytes
-        gather_s = knobs.link_slow * all_gather_s(2.0 * count, ranks, near, fast, slow, law)
-        reduce_s = knobs.link_slow * reduce_scatter_s(wire_b * count, ranks, near, fast, slow, law)
         # a pipeline gathers once a step; without one every micro-batch gathers and reduces anew
         times = steps if case.pp == 1.0 else 1.0
         cover = knobs.overlap_most * steps / times
         out_s = _shown_s(gather_s, cover * forward_s, drag)
-        out_s += _shown_s(gather_s + reduce_s, cover * backward_s, drag)
+        out_s += _shown_s(gather_s + sum_s, cover * backward_s, drag)
         # the first layer's weights and the last layer's gradient have nothing to hide behind
-        return times * out_s + (gather_s + reduce_s) / case.layers
+        return times * out_s + (gather_s + sum_s) / case.layers
     times = steps if case.zero == 2.0 and case.pp == 1.0 else 1.0
-    whole_s = knobs.link_slow * _exchange_s(case, count, ranks, times, law, profile)
-    return _shown_s(whole_s, hides * backward_s * times, drag)
+    return _shown_s(times * sum_s + gather_s, hides * backward_s * times, drag)
 
 
 @inner

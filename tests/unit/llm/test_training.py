@@ -63,6 +63,20 @@ def test_a_chip_that_is_let_too_few_watts_runs_below_its_listed_speed():
     assert shares[0] < 0.85 * shares[1]
 
 
+def test_sharded_experts_are_gathered_for_every_pass_too():
+    # Mixtral's experts, 45e9 parameters of 16 bits over 8 expert ranks: 11 GB a pass on a card
+    mixtral, slow = specs.model("mixtral-8x7b"), 1e9
+    made = cases(mixtral, H100, 64, ep=8, zero=3, global_batch=64, node_link_bps=slow,
+                 framework=FRAMEWORKS.index("torchtitan"))  # fmt: skip
+    experts_b = 32 * 8 / 8 * 3 * 4096 * 14336 * 2
+    cost = training.cost(made)[0]
+    # eight nodes of eight: one rank of each set of experts a node, so a ring of eight cards
+    passes_s = 2 * experts_b * 7 / 8 / slow
+    assert cost["dp_s"] > passes_s
+    made["zero"] = 1  # gathered once a step, hidden or not
+    assert training.cost(made)[0]["dp_s"] < 0.8 * cost["dp_s"]
+
+
 def test_an_even_pipeline_idles_p_minus_1_over_m():
     made = cases(GPT, A100, 64, tp=8, pp=8, global_batch=64, flash=0)
     made["vocab"] = 8  # no logits to speak of: stages are alike
