@@ -8,6 +8,7 @@ import gymnasium
 IDS = {
     "trimtab/Queue-v0": "trimtab.envs.single:queue_env",
     "trimtab/Grid-v0": "trimtab.envs.single:grid_env",
+    "trimtab/Parallelism-v0": "trimtab.envs.parallelism:ParallelismEnv",
 }
 
 

@@ -96,6 +96,16 @@ def simulated_chains() -> tuple[Array, Array, Array, Array]:
     return ladder(0.04, 0.05), ladder(0.02, 0.03), ladder(0.03, 0.05), memory
 
 
+def walk(chain: Array, count: int, steps: int, rng: np.random.Generator) -> Array:
+    """Paths of a chain, after it has forgotten where it began: (count, steps)."""
+    ahead, forget = np.cumsum(chain, axis=1), 500
+    path = np.zeros((count, forget + steps), np.int64)
+    for t in range(1, forget + steps):
+        passed = rng.random(count)[:, None] >= ahead[path[:, t - 1]]
+        path[:, t] = np.minimum(passed.sum(axis=1), len(chain) - 1)
+    return path[:, forget:]
+
+
 def world(
     cpu_chain: Array,  # (C, C)
     *,

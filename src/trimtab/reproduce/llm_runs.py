@@ -29,6 +29,7 @@ from trimtab.llm.world import (
     rollout,
     simulated_chains,
     solve,
+    walk,
     world,
 )
 from trimtab.llm.world_replan import DAY, replan
@@ -74,16 +75,6 @@ def held_out(trace: cpu_traces.Series, windows: int, rng: np.random.Generator) -
     cpu = cpu_traces.windows(trace, EPOCHS, windows, rng)
     others = [walk(chain, windows, EPOCHS + 1, rng) for chain in simulated_chains()]
     return context(cpu, np.stack(others, axis=-1))
-
-
-def walk(chain: Array, count: int, steps: int, rng: np.random.Generator) -> Array:
-    """Paths of a chain, after it has forgotten where it began: (count, steps)."""
-    ahead, forget = np.cumsum(chain, axis=1), 500
-    path = np.zeros((count, forget + steps), np.int64)
-    for t in range(1, forget + steps):
-        passed = rng.random(count)[:, None] >= ahead[path[:, t - 1]]
-        path[:, t] = np.minimum(passed.sum(axis=1), len(chain) - 1)
-    return path[:, forget:]
 
 
 def measured(
