@@ -10,6 +10,7 @@ from tests.known.logs import found
 from trimtab.llm import fit, fit_training, specs, training
 from trimtab.llm.constants import PATH, law_of
 from trimtab.llm.kernels import gemms_s
+from trimtab.llm.links import all_reduces_s
 
 NAMES = ("Megatron-LM SC21", "Megatron-LM Jan 2021", "Korthikanti 2022", "MT-NLG 530B",
          "llm-foundry MPT", "FMS FSDP Llama 2")  # fmt: skip
@@ -19,6 +20,12 @@ UNSEEN = {
     "b200_sxm_gemm_vllm_0.19.0_gemm_perf.parquet": "B200",
     "l40s_gemm_vllm_0.14.0_gemm_perf.parquet": "L40S",
 }
+# The same for all-reduce: file, GPU, mean error.
+LINKS = (
+    ("h200_sxm_comm_nccl_2.29.2_nccl_perf.parquet", "H200", 0.15),
+    ("b200_sxm_comm_nccl_2.29.2_nccl_perf.parquet", "B200", 0.20),
+)
+LARGE_B = 4e6
 LONG_S = 2e-4  # at peak: shorter products are their start and the cache
 
 
@@ -49,6 +56,20 @@ def test_the_shipped_constants_are_those_of_the_command_that_fits_them(tmp_path)
     for section in ("kernels", "links"):
         for name, law in kept[section]["laws"].items():
             assert made[section]["laws"][name] == pytest.approx(law, rel=0.01)
+
+
+@pytest.mark.parametrize(("file", "name", "most"), LINKS)
+def test_large_sums_inside_nodes_that_no_fit_saw_are_near(file, name, most):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = parquet.read_table(found("data", "profiles", "aiconfigurator", file))
+    names = ("op_name", "nccl_dtype", "message_size", "num_gpus", "latency")
+    op, kind, size, ranks, run_ms = (np.array(table[c].to_pylist()) for c in names)
+    large = (op == "all_reduce") & (kind == "half") & (2 * size > LARGE_B)
+    gpu, count = specs.gpu(name), ranks[large].astype(float)
+    links = (np.full(len(count), bps) for bps in (gpu.link_bps, 1e9))
+    run_s = all_reduces_s(2.0 * size[large], count, count, *links, law_of(gpu.arch).values)
+    assert large.sum() >= 20
+    assert np.mean(np.abs(run_s / (1e-3 * run_ms[large]) - 1)) <= most
 
 
 @pytest.mark.parametrize(("file", "name"), UNSEEN.items())

@@ -16,6 +16,7 @@ from scipy.special import ndtr
 from trimtab.core import Array
 from trimtab.llm.cases import FRAMEWORKS
 from trimtab.llm.constants import law_names, law_of, read
+from trimtab.llm.links import PCIE_MOST_BPS
 
 NORMAL_90 = 1.645  # standard deviations either side that hold 90 % of a normal distribution
 
@@ -28,6 +29,7 @@ OUTSIDE = {
     "afar": 0.25,  # experts on other nodes: some software hides those messages, most does not
     "fp8": 0.10,  # which products run in 8 bits differs by release
     "context": 0.05,
+    "pcie": 0.15,  # several GPUs without a fast link: hosts differ by whether these reach each other
     "nodes": 0.05,  # link to other nodes below the calibrated 25 GB/s a GPU
 }
 MEMORY_OUTSIDE = {"framework": 0.03, "experts": 0.08, "sharded": 0.03}
@@ -57,6 +59,9 @@ def step_spread(cases: Array, constants: dict[str, Any] | None = None) -> Array:
     square += OUTSIDE["experts"] ** 2 * (cases["experts"] > 0)
     square += OUTSIDE["afar"] ** 2 * (cases["ep"] * cases["tp"] > cases["per_node"])
     square += OUTSIDE["fp8"] ** 2 * (cases["precision"] == 2)
+    square += OUTSIDE["pcie"] ** 2 * (
+        (cases["gpus"] > 1) & (cases["per_node"] > 1) & (cases["link_bps"] <= PCIE_MOST_BPS)
+    )
     square += OUTSIDE["context"] ** 2 * (cases["cp"] > 1)
     slow = (cases["gpus"] > cases["per_node"]) & (cases["node_link_bps"] < CALIBRATED_LINK_BPS)
     square += OUTSIDE["nodes"] ** 2 * slow
