@@ -58,18 +58,28 @@ def test_the_shipped_constants_are_those_of_the_command_that_fits_them(tmp_path)
             assert made[section]["laws"][name] == pytest.approx(law, rel=0.01)
 
 
-@pytest.mark.parametrize(("file", "name", "most"), LINKS)
-def test_large_sums_inside_nodes_that_no_fit_saw_are_near(file, name, most):
+def sums_ratio(file: str, name: str) -> np.ndarray:
+    """Predicted / measured time of every large all-reduce inside one node."""
     parquet = pytest.importorskip("pyarrow.parquet")
     table = parquet.read_table(found("data", "profiles", "aiconfigurator", file))
     names = ("op_name", "nccl_dtype", "message_size", "num_gpus", "latency")
     op, kind, size, ranks, run_ms = (np.array(table[c].to_pylist()) for c in names)
     large = (op == "all_reduce") & (kind == "half") & (2 * size > LARGE_B)
+    assert large.sum() >= 20
     gpu, count = specs.gpu(name), ranks[large].astype(float)
     links = (np.full(len(count), bps) for bps in (gpu.link_bps, 1e9))
     run_s = all_reduces_s(2.0 * size[large], count, count, *links, law_of(gpu.arch).values)
-    assert large.sum() >= 20
-    assert np.mean(np.abs(run_s / (1e-3 * run_ms[large]) - 1)) <= most
+    return run_s / (1e-3 * run_ms[large])
+
+
+@pytest.mark.parametrize(("file", "name", "most"), LINKS)
+def test_large_sums_inside_nodes_that_no_fit_saw_are_near(file, name, most):
+    assert np.mean(np.abs(sums_ratio(file, name) - 1)) <= most
+
+
+def test_sums_over_pcie_may_take_several_times_as_long_as_the_law_says():
+    # a limit that docs/plan.md states: this host's GPUs do not reach each other directly
+    assert np.median(sums_ratio("l40s_comm_nccl_2.27.3_nccl_perf.parquet", "L40S")) < 1 / 3
 
 
 @pytest.mark.parametrize(("file", "name"), UNSEEN.items())

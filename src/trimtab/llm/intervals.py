@@ -29,7 +29,7 @@ OUTSIDE = {
     "afar": 0.25,  # experts on other nodes: some software hides those messages, most does not
     "fp8": 0.10,  # which products run in 8 bits differs by release
     "context": 0.05,
-    "pcie": 0.15,  # several GPUs without a fast link: hosts differ by whether these reach each other
+    "pcie": 0.15,  # no fast link: in some hosts GPUs do not even reach each other
     "nodes": 0.05,  # link to other nodes below the calibrated 25 GB/s a GPU
 }
 MEMORY_OUTSIDE = {"framework": 0.03, "experts": 0.08, "sharded": 0.03}
