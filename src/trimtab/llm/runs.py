@@ -48,8 +48,9 @@ ZERO_NAMES = {
 }  # fmt: skip
 # The first NVIDIA and AMD generations with a fused attention that training uses.
 FUSED_SINCE = ("Ampere", "Ada", "Hopper", "Blackwell", "CDNA2", "CDNA3", "CDNA4")
-# Runs on these are mostly from before 2021, when softmax, bias and dropout got fused kernels.
-EAGER_UNTIL = ("Kepler", "Maxwell", "Pascal", "Volta")
+# Runs on these are mostly from before 2021, when softmax, bias and dropout got fused kernels, or of
+# software that never had them.
+EAGER_UNTIL = ("Kepler", "Maxwell", "Pascal", "Volta", "Turing")
 VOCAB = 51200
 DIE_FIELDS = ("flops", "fp8_flops", "fp32_flops", "memory_b", "memory_bps", "tdp_w")
 
