@@ -72,7 +72,7 @@ class Arm(NamedTuple):
 
 @dataclass(frozen=True)
 class Setup(Asked):
-    """10 seeds of 4,000,000 learning epochs, 4 of 1,000,000 where it shall be quick.
+    """10 seeds of 4,000,000 learning epochs, 4 of 2,000,000 where it shall be quick.
 
     `parts` are names of MODES and of SOURCES (generated traces that look like the published ones);
     a file or folder of recorded CPU use stands for those. `jobs` are epochs of learning.
@@ -94,7 +94,7 @@ class Setup(Asked):
         return [FIRST_SEED + n for n in range(self.seeds or (4 if self.quick else 10))]
 
     def epochs(self) -> int:
-        return self.jobs or (1_000_000 if self.quick else 4_000_000)
+        return self.jobs or (2_000_000 if self.quick else 4_000_000)
 
     def windows(self) -> int:
         return 60 if self.quick else 200
