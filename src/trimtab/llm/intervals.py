@@ -57,7 +57,8 @@ def step_spread(cases: Array, constants: dict[str, Any] | None = None) -> Array:
     square += arch_spreads()[cases["arch"].astype(int)] ** 2
     square += OUTSIDE["framework"] ** 2 * (1 - known_frameworks()[cases["framework"].astype(int)])
     square += OUTSIDE["experts"] ** 2 * (cases["experts"] > 0)
-    square += OUTSIDE["afar"] ** 2 * (cases["ep"] * cases["tp"] > cases["per_node"])
+    afar = (cases["ep"] > 1) & (cases["ep"] * cases["tp"] > cases["per_node"])
+    square += OUTSIDE["afar"] ** 2 * afar
     square += OUTSIDE["fp8"] ** 2 * (cases["precision"] == 2)
     square += OUTSIDE["pcie"] ** 2 * (
         (cases["gpus"] > 1) & (cases["per_node"] > 1) & (cases["link_bps"] <= PCIE_MOST_BPS)

@@ -121,12 +121,10 @@ def read_runs(path: str | Path) -> Runs:
             table = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as mistake:
         raise PlanError(f"{path}: cannot be read as CSV ({mistake}); check the file") from None
-    if not table:
-        raise PlanError(f"{path}: has no rows under its header; add at least one run")
     found = as_runs(table, str(path))
-    if not found.lines:
-        raise PlanError(next(iter(found.refused.values())))
-    return found
+    if not found.lines and not found.refused:
+        raise PlanError(f"{path}: has no rows under its header; add at least one run")
+    return found if found.lines else whole(found)
 
 
 def as_runs(table: Iterable[Mapping[str, str]], path: str = "runs") -> Runs:
@@ -151,7 +149,7 @@ def as_runs(table: Iterable[Mapping[str, str]], path: str = "runs") -> Runs:
     plans = np.concatenate([np.zeros(0, CASE), *parts])
     measured = {name: np.array([one[name] for one in seen]) for name in MEASURED}
     notes = ["; ".join(row.notes) for row in kept]
-    said = np.array([bool(row.text("grad_bytes")) for row in kept], bool)
+    said = np.array([row.count("grad_bytes") > 0 for row in kept], bool)
     either = ~said & (plans["framework"] == FRAMEWORKS.index("megatron"))
     return Runs(plans, measured, notes, [row.line for row in kept], either, refused)
 
@@ -324,7 +322,7 @@ def fill_plan(made: Array, row: Row, gpu: Any) -> None:
         made["global_batch"] = made["dp"][0] * max(made["micro_batch"][0], 1.0) * many
         row.notes.append(f"global_batch: {made['global_batch'][0]:g}")
     kept = row.count("grad_bytes")
-    made["grad_bytes"] = cases.grad_bytes(made) if math.isnan(kept) else kept
+    made["grad_bytes"] = kept if kept > 0 else cases.grad_bytes(made)
 
 
 def fill_ranks(made: Array, row: Row, value: Mapping[str, float], gpu: Any) -> None:

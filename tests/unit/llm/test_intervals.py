@@ -54,3 +54,11 @@ def test_spreads_may_be_given():
     narrow = {"training": {"spread": 0.0}, "memory": {"spread": 0.0}}
     assert intervals.step_spread(plan(), narrow)[0] == 0
     assert intervals.memory_spread(plan(), narrow)[0] == 0
+
+
+def test_only_experts_on_other_nodes_are_that_uncertain():
+    near, far = (cases(LLAMA, A100, 64, tp=tp, global_batch=64) for tp in (8, 16))
+    assert intervals.step_spread(far) == intervals.step_spread(near)
+    mixtral = specs.model("mixtral-8x7b")
+    near, far = (cases(mixtral, A100, 64, tp=tp, ep=8, global_batch=64) for tp in (1, 2))
+    assert intervals.step_spread(far) > 1.5 * intervals.step_spread(near)

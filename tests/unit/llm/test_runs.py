@@ -209,6 +209,7 @@ def test_a_file_that_is_not_there_is_an_error_without_a_traceback(tmp_path):
 
 def test_a_table_without_rows_says_so(tmp_path):
     path = tmp_path / "empty.csv"
-    path.write_text("gpu,gpus\n")
-    with pytest.raises(PlanError, match="has no rows"):
-        read_runs(path)
+    for empty in ("gpu,gpus\n", "gpu,gpus\n,\n,\n"):
+        path.write_text(empty)
+        with pytest.raises(PlanError, match="has no rows"):
+            read_runs(path)
