@@ -49,6 +49,7 @@ UP_TO = ("up-to", "upto", "<=")
 # panels of --help
 WAYS = "Fix a part of the plan; default: whatever is best"
 SERVING, LIVE, MODEL = "With --serve", "With --watch", "The cost model itself"
+WATCHING = plan_watch.Watching()  # as it is where nothing is said
 
 
 @app.command(epilog=EPILOG)
@@ -123,22 +124,22 @@ def plan(
     ] = False,
     every: Annotated[
         float, typer.Option(help="Seconds between readings.", rich_help_panel=LIVE)
-    ] = 60.0,
+    ] = WATCHING.every_s,
     horizon_hours: Annotated[
         float, typer.Option(help="That a new plan would run for.", rich_help_panel=LIVE)
-    ] = 6.0,
+    ] = WATCHING.horizon_hours,
     margin: Annotated[
         float, typer.Option(help="Least saving / cost of the change.", rich_help_panel=LIVE)
-    ] = 1.5,
+    ] = WATCHING.margin,
     patience: Annotated[
         int, typer.Option(help="Readings in a row that must agree.", rich_help_panel=LIVE)
-    ] = 3,
+    ] = WATCHING.patience,
     dwell_minutes: Annotated[
         float, typer.Option(help="After a change until the next.", rich_help_panel=LIVE)
-    ] = 30.0,
+    ] = WATCHING.dwell_s / 60.0,
     restart_minutes: Annotated[
         float, typer.Option(help="That a restart takes without data.", rich_help_panel=LIVE)
-    ] = 2.0,
+    ] = WATCHING.restart_s / 60.0,
     log: Annotated[
         Path | None, typer.Option(help="The job's log: step times.", rich_help_panel=LIVE)
     ] = None,
@@ -157,7 +158,7 @@ def plan(
     ] = None,
     state: Annotated[
         Path, typer.Option(help="Where what is learned is kept.", rich_help_panel=LIVE)
-    ] = Path("trimtab-watch.json"),
+    ] = WATCHING.state,
     apply: Annotated[
         str,
         typer.Option(help="Command that changes the plan; none: dry run.", rich_help_panel=LIVE),
@@ -182,7 +183,7 @@ def plan(
     ] = "cuda",
     seconds: Annotated[
         float, typer.Option(help="calibrate: about how long.", rich_help_panel=MODEL)
-    ] = 90.0,
+    ] = plan_calibrate.SECONDS,
     json_file: JsonOption = None,
 ) -> None:
     """Plan how a language model lies on GPUs: the best plans, how sure, why not others, flags."""

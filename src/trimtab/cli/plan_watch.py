@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trimtab.cli import plan_shown
-from trimtab.cli.plan_watch_shown import Readings
+from trimtab.cli.plan_watch_shown import HOUR_S, Readings
 from trimtab.cli.shown import named, say, write_json
 from trimtab.errors import PlanError
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from trimtab.llm.watch_state import State
 
 STATE = Path("trimtab-watch.json")
-HOUR_S = 3600.0
 
 
 class Watching(NamedTuple):
@@ -208,7 +207,6 @@ def _save(path: Path, question: Question, state: State) -> None:
     from trimtab.llm.watch_state import save
 
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         save(path, question, state)
     except OSError as problem:
         why = problem.strerror or problem

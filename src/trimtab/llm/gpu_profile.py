@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -27,6 +25,7 @@ from trimtab.llm.pool import Pool, pool
 from trimtab.llm.profiles import law_rows
 from trimtab.llm.serving_cost import serving
 from trimtab.llm.specs import Gpu
+from trimtab.llm.whole_file import write_whole
 
 FAMILY = "trimtab gpu profile"
 FORMAT = f"{FAMILY} 1"
@@ -84,14 +83,10 @@ class GpuProfile:
 
 def write_profile(profile: GpuProfile, path: str | Path) -> None:
     """Write the file whole or not at all."""
-    target = Path(path)
-    beside = target.with_name(f".{target.name}.part")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(_text(profile), encoding="utf-8")
-        os.replace(beside, target)
+        write_whole(Path(path), _text(profile))
     except OSError as problem:
-        raise PlanError(f"{target}: cannot be written ({problem}); name another file") from None
+        raise PlanError(f"{path}: cannot be written ({problem}); name another file") from None
 
 
 def read_profile(path: str | Path) -> GpuProfile:
@@ -164,10 +159,8 @@ def measured_pool(text: str, *paths: str | Path) -> Pool:
 
 def known_gpu(name: str) -> Gpu | None:
     """The GPU of our tables that a driver calls so, None where there is none."""
-    # "AMD Instinct MI300X OAM", its virtual function, "AMD Instinct MI250X / MI250"
-    plain = re.sub(r"\b(OAM|VF)\b", "", name.partition("/")[0]).strip()
     try:
-        return specs.gpu(plain) if plain else None
+        return specs.gpu(name.partition("/")[0])  # "AMD Instinct MI250X / MI250"
     except UnknownName:
         return None
 

@@ -11,7 +11,7 @@ from trimtab.errors import UnknownName
 # Words that drivers and model pages put around a name and that tell nothing apart.
 IDLE_GPU_WORDS = (
     "nvidia", "amd", "tesla", "geforce", "instinct", "radeon", "generation", "gpu", "dgx", "hgx",
-    "oam",
+    "oam", "vf",
 )  # fmt: skip
 IDLE_MODEL_WORDS = (
     "meta", "hf", "instruct", "chat", "base", "it", "pt", "fp8", "bf16", "v0.1", "v0.2", "v0.3",

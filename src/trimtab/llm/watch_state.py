@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +23,7 @@ from trimtab.llm.planner import Answer, answered
 from trimtab.llm.question import Question
 from trimtab.llm.replan import FRESH, Patience
 from trimtab.llm.step_log import Position
+from trimtab.llm.whole_file import write_whole
 
 VERSION = 1
 
@@ -126,12 +126,7 @@ def save(path: Path, question: Question, state: State) -> None:
         "failures": state.failures,
         "retry_s": _finite(state.retry_s),
     }
-    part = path.with_name(f".{path.name}.part")
-    with part.open("w", encoding="utf-8") as file:
-        json.dump(content, file, indent=1, allow_nan=False)
-        file.flush()
-        os.fsync(file.fileno())  # a machine that loses power keeps the old file or the new one
-    os.replace(part, path)
+    write_whole(path, json.dumps(content, indent=1, allow_nan=False))
 
 
 def load(path: Path, question: Question) -> State | None:

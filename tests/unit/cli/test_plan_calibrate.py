@@ -9,21 +9,13 @@ pytest.importorskip("torch", reason="measuring needs torch")
 from trimtab.cli import plan_calibrate
 from trimtab.cli.plan_calibrate import calibrate
 from trimtab.errors import PlanError
-from trimtab.llm import constants, gpu_profile, specs
+from trimtab.llm import gpu_profile, specs
 from trimtab.llm.calibrate import measure
 from trimtab.llm.gpu_profile import believable, measured_pool, read_profile
 from trimtab.llm.planner import planned
 from trimtab.llm.question import asked
 
-
-@pytest.fixture(autouse=True)
-def forget():
-    """Nothing that a test adopts is there in the next one."""
-    yield
-    constants.ADOPTED.clear()
-    for kept in gpu_profile.KEPT:
-        kept.cache_clear()
-
+pytestmark = pytest.mark.usefixtures("forget")
 
 # Constants of which each kind of row gives one.
 LAWS = {"gemm_flop": "products", "stream_share": "streams", "flash_share": "fused",

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from trimtab.errors import PlanError
-from trimtab.llm import constants, gpu_profile, specs, training
+from trimtab.llm import specs, training
 from trimtab.llm.cases import cases
 from trimtab.llm.constants import law_of
 from trimtab.llm.gpu_profile import (
@@ -34,13 +34,7 @@ SECONDS = ("gemm_flop", "gemm_byte", "gemm_start_s", "stream_start_s", "link_sta
 SHARES = ("flash_share", "stream_share", "link_share", "pcie_share", "node_share")
 
 
-@pytest.fixture(autouse=True)
-def forget():
-    """Nothing that a test adopts is there in the next one."""
-    yield
-    constants.ADOPTED.clear()
-    for kept in gpu_profile.KEPT:
-        kept.cache_clear()
+pytestmark = pytest.mark.usefixtures("forget")
 
 
 def twice_as_fast(gpu=H200):

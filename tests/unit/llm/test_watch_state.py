@@ -8,7 +8,7 @@ import pytest
 from tests.unit.llm.plays import BEST, QUESTION, is_plan
 
 from trimtab.errors import PlanError
-from trimtab.llm import watch_state
+from trimtab.llm import whole_file
 from trimtab.llm.conditions import Conditions
 from trimtab.llm.plan_rows import plan_row as json_row
 from trimtab.llm.planner import planned
@@ -59,7 +59,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
     def full(descriptor):
         raise OSError("disk full")
 
-    monkeypatch.setattr(watch_state.os, "fsync", full)
+    monkeypatch.setattr(whole_file.os, "fsync", full)
     with pytest.raises(OSError, match="disk full"):
         save(path, QUESTION, a_state())
     assert path.read_text() == before
