@@ -10,7 +10,8 @@ decides the published tables. Devices come back as a bitmask, bit i for device i
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+
+from trimtab.compiled import compiled
 
 GPU_MILLI = 1000  # one whole GPU
 MAX_CPU_MILLI = 128_000  # the largest machine of the trace, by which best fit and dot product scale
@@ -62,13 +63,13 @@ def typical_pods(cpu_milli, gpu_milli, num_gpu, spec, spec_models, cover=0.95) -
     return Typical(*kept_demand[:3], models, share)
 
 
-@njit(cache=True)
+@compiled
 def accessible(model, models):
     """True where a GPU model is one the pod accepts; a node without GPUs has model -1."""
     return models == ANY_MODEL or (model >= 0 and (models >> model) & 1 == 1)
 
 
-@njit(cache=True)
+@compiled
 def fits(free_cpu_milli, free_memory_mib, free_gpu_milli, model, pod):
     """True where the node has the CPU, the memory and, on enough devices, the GPU share."""
     if free_cpu_milli < pod.cpu_milli or free_memory_mib < pod.memory_mib:
@@ -84,7 +85,7 @@ def fits(free_cpu_milli, free_memory_mib, free_gpu_milli, model, pod):
     return wanted <= 0
 
 
-@njit(cache=True)
+@compiled
 def node_frag(free_cpu_milli, free_gpu_milli, model, typical):
     """Idle GPU milli of a node that a typical pod could not use, expected over the typical pods.
 
@@ -130,13 +131,13 @@ def node_frag(free_cpu_milli, free_gpu_milli, model, typical):
     return lack_both + lack_gpu + lack_cpu + cpu_pod + cpu_pod_lacks + no_access
 
 
-@njit(cache=True)
+@compiled
 def is_share(pod):
     """True for a pod that takes part of one GPU."""
     return pod.num_gpu == 1 and 0 < pod.gpu_milli < GPU_MILLI
 
 
-@njit(cache=True)
+@compiled
 def whole_devices(free_gpu_milli, num_gpu):
     """The first num_gpu idle devices."""
     devices = 0
@@ -147,7 +148,7 @@ def whole_devices(free_gpu_milli, num_gpu):
     return devices
 
 
-@njit(cache=True)
+@compiled
 def tight_devices(free_gpu_milli, pod):
     """The tightest device that suffices, the first of equals; whole ones for an unshared pod."""
     if not is_share(pod):
@@ -160,7 +161,7 @@ def tight_devices(free_gpu_milli, pod):
     return 1 << tight if tight >= 0 else 0
 
 
-@njit(cache=True)
+@compiled
 def random_devices(free_gpu_milli, pod, draw):
     """Any device that suffices, chosen by draw in [0, 1); whole ones for an unshared pod."""
     if not is_share(pod):
@@ -178,7 +179,7 @@ def random_devices(free_gpu_milli, pod, draw):
     return 0
 
 
-@njit(cache=True)
+@compiled
 def take(free_gpu_milli, pod, devices, sign):
     """Take the pod's share from its devices (sign -1), or give it back (sign 1), in place."""
     for i in range(len(free_gpu_milli)):
@@ -186,13 +187,13 @@ def take(free_gpu_milli, pod, devices, sign):
             free_gpu_milli[i] += sign * pod.gpu_milli
 
 
-@njit(cache=True)
+@compiled
 def descent(frag_before, frag_after):
     """0..100 by how much fragmentation falls: 50 for no change, above it for less fragmentation."""
     return int(100.0 * (1.0 / (1.0 + np.exp(-((frag_before - frag_after) / 1000)))))
 
 
-@njit(cache=True)
+@compiled
 def frag_score(frag_before, free_cpu_milli, free_gpu_milli, model, pod, typical):
     """FGD: the placement after which the node is least fragmented; a shared pod tries every device.
 
@@ -221,7 +222,7 @@ def frag_score(frag_before, free_cpu_milli, free_gpu_milli, model, pod, typical)
     return best, devices
 
 
-@njit(cache=True)
+@compiled
 def best_score(free_cpu_milli, free_gpu_milli, pod):
     """Best fit: the least CPU and GPU left over, each against the largest machine."""
     cpu = (free_cpu_milli - pod.cpu_milli) / MAX_CPU_MILLI * 0.5
@@ -229,7 +230,7 @@ def best_score(free_cpu_milli, free_gpu_milli, pod):
     return int((1.0 - (cpu + gpu)) * 100.0), tight_devices(free_gpu_milli, pod)
 
 
-@njit(cache=True)
+@compiled
 def dot_score(free_cpu_milli, free_gpu_milli, pod):
     """Dot product of demand and free capacity (Tetris), the smaller the better."""
     cpu = (free_cpu_milli / MAX_CPU_MILLI) * (pod.cpu_milli / MAX_CPU_MILLI)
@@ -237,7 +238,7 @@ def dot_score(free_cpu_milli, free_gpu_milli, pod):
     return int(100.0 * (1.0 - (cpu + gpu) / 2.0)), tight_devices(free_gpu_milli, pod)
 
 
-@njit(cache=True)
+@compiled
 def packing_score(free_gpu_milli, pod):
     """GPU packing: shared devices first, then idle devices of a used node, then an idle node."""
     if pod.gpu_milli <= 0:
@@ -258,7 +259,7 @@ def packing_score(free_gpu_milli, pod):
     return max(100 - shared_percent // 10, 50), devices
 
 
-@njit(cache=True)
+@compiled
 def affinity(pod):
     """The group that GPU clustering keeps together, as one bit: shares, or one number of GPUs."""
     if pod.num_gpu == 0:
@@ -266,7 +267,7 @@ def affinity(pod):
     return 1 if pod.gpu_milli < GPU_MILLI else 1 << pod.num_gpu
 
 
-@njit(cache=True)
+@compiled
 def clustering_score(affinities, free_gpu_milli, pod):
     """GPU clustering: a node of the pod's group alone, a mixed one with it, an idle one, any other.
 

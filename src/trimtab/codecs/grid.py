@@ -18,13 +18,13 @@ from trimtab.codecs.queue import (
     may_wait,
     start_of,
 )
+from trimtab.compiled import compiled, inner
 from trimtab.core import Array, Decision, Snapshot, Wait
 from trimtab.errors import UnknownName
 from trimtab.rules.fit import expected_end, fits, slots
 from trimtab.rules.names import PLACES, unknown
 from trimtab.rules.place import book_instance, place_job
 from trimtab.rules.seen import world_of
-from trimtab.rules.world import compiled, inner
 
 # The channels of a node, in 0 .. 1; `free` has one a resource, `speed` one a job of the window.
 CHANNELS = {

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trimtab.compiled import compiled, inner
 from trimtab.core import Array
-from trimtab.rules.world import compiled, inner
 
 WIDEST = 256
 

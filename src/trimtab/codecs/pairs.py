@@ -18,11 +18,11 @@ import numpy as np
 from trimtab.codecs.grid import place_led
 from trimtab.codecs.net import WIDEST, write_values
 from trimtab.codecs.queue import start_of
+from trimtab.compiled import compiled, inner
 from trimtab.core import Array, Decision, Move, Snapshot, Start, Stop, Wait
 from trimtab.rules.fit import allowed, expected_end, fits, slots
 from trimtab.rules.place import FASTEST, leftover
 from trimtab.rules.seen import world_of
-from trimtab.rules.world import compiled, inner
 
 FEATURES = {
     "start": "1 = a waiting job starts where there is room",

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from trimtab.compiled import compiled, inner
 from trimtab.core import Array, Decision, Snapshot, Start, Wait
 from trimtab.errors import UnknownName
 from trimtab.rules.fit import NEVER, ONE, fits, slots, take
 from trimtab.rules.names import PLACES, unknown
 from trimtab.rules.place import AFFINITY, place_job, prefers
 from trimtab.rules.seen import world_of
-from trimtab.rules.world import World, compiled, inner
+from trimtab.rules.world import World
 
 # The columns of a row. An empty row is all zeros; all numbers are in -1 .. 1.
 FEATURES = {

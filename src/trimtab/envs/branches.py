@@ -17,11 +17,12 @@ from numba import from_dtype, prange
 from trimtab.codecs.grid import place_led
 from trimtab.codecs.net import WIDEST, Net
 from trimtab.codecs.pairs import CELL, MOST, MOVE, SWAP, TINY, WIDTH, chosen, left_s, pairs, usual_s
+from trimtab.compiled import compiled, inner
 from trimtab.core import Array, Cluster, Profile, Workload
 from trimtab.errors import PolicyError
 from trimtab.rules.fit import NEVER
 from trimtab.rules.place import FASTEST, mixed
-from trimtab.rules.world import World, compiled, inner
+from trimtab.rules.world import World
 from trimtab.sim import kernel
 from trimtab.sim.choice import OK, relocate, start, stop
 from trimtab.sim.kernel import advance

@@ -28,12 +28,13 @@ from trimtab.codecs.queue import (
     mask_queue,
     place_now,
 )
+from trimtab.compiled import compiled, inner
 from trimtab.core import TOTALS, Array, Cluster, Event, Profile, Workload, uniform_profile
 from trimtab.errors import TraceError, UnknownName
 from trimtab.rules import bits
 from trimtab.rules.names import PLACES
 from trimtab.rules.place import mixed
-from trimtab.rules.world import World, compiled, inner, world_at
+from trimtab.rules.world import World, world_at
 from trimtab.sim import kernel
 from trimtab.sim.backend import events_of
 from trimtab.sim.choice import OK, start

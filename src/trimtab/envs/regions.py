@@ -12,10 +12,10 @@ from pettingzoo import ParallelEnv
 
 from trimtab.codecs.grid import SINGLE, encode_node
 from trimtab.codecs.queue import WIDTH, encode_rows, mask_queue, place_now
+from trimtab.compiled import compiled, inner
 from trimtab.core import Array, Cluster, Event, Profile, Workload
 from trimtab.envs.engine import Clusters, first_row, line_window, load_window, weighed, world_at
 from trimtab.errors import TraceError
-from trimtab.rules.world import compiled, inner
 from trimtab.sim import kernel
 from trimtab.sim.choice import OK, start
 from trimtab.sim.kernel import advance

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+from trimtab.compiled import inner
 from trimtab.core import Array
 from trimtab.llm.cases import FRAMEWORKS
 from trimtab.llm.kernels import COOL, HOT, attention_back, attention_s, gemm_s, stream_s
 from trimtab.llm.links import all_reduce_s, all_to_all_s, send_s
 from trimtab.llm.profiles import Training
-from trimtab.rules.world import inner
 
 FP8, FP32 = 2.0, 3.0
 SHARDED = float(FRAMEWORKS.index("fsdp"))  # this framework and those behind it shard, no pipeline

@@ -12,6 +12,7 @@ import math
 
 import numpy as np
 
+from trimtab.compiled import compiled, inner
 from trimtab.core import Array
 from trimtab.llm.kernels import (
     LINK_CHUNK_S,
@@ -21,7 +22,6 @@ from trimtab.llm.kernels import (
     NODE_START_S,
     PCIE_SHARE,
 )
-from trimtab.rules.world import compiled, inner
 
 # bytes a second: above PCIe5 x16 (64e9), below the slowest NVLink (80e9)
 PCIE_MOST_BPS = 70e9

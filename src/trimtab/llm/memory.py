@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from trimtab.compiled import inner
 from trimtab.llm.cases import FRAMEWORKS
 from trimtab.llm.profiles import Training
-from trimtab.rules.world import inner
 
 FP32 = 3.0
 SHARDED = float(FRAMEWORKS.index("fsdp"))

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, ndtri
 
+from trimtab.compiled import compiled
 from trimtab.core import Array
 from trimtab.llm import intervals, training
 from trimtab.llm.cases import FRAMEWORKS, cases
@@ -23,7 +24,6 @@ from trimtab.llm.memory import stage_memory
 from trimtab.llm.profiles import Training, profiles
 from trimtab.llm.profiles import training as knobs_of
 from trimtab.llm.question import Question, idle_power
-from trimtab.rules.world import compiled
 
 MIXING_SPREAD = 0.05  # of ln(step) that kinds side by side add: assumed, no table shows it
 HALVINGS = 40  # of the slowest stage's time: to a millionth of a millionth

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from trimtab.compiled import compiled, inner
 from trimtab.core import Array
 from trimtab.llm.constants import OTHER, law_archs, read
 from trimtab.llm.kernels import (
@@ -31,7 +32,6 @@ from trimtab.llm.links import all_reduce_s, send_s
 from trimtab.llm.memory import layer_parameters
 from trimtab.llm.profiles import law_rows
 from trimtab.llm.serving_cases import narrowed
-from trimtab.rules.world import compiled, inner
 
 SERVING_COST = np.dtype(
     [

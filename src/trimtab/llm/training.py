@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from trimtab.compiled import compiled, inner
 from trimtab.core import Array
 from trimtab.llm.cases import CASE
 from trimtab.llm.kernels import BUSY_POWER, FLOP_POWER, HOST, IDLE_POWER, stream_s
@@ -19,7 +20,6 @@ from trimtab.llm.layer_time import embedding_s, logits_s, one_layer, sustained_f
 from trimtab.llm.links import all_gather_s, all_reduce_s, reduce_scatter_s, send_s
 from trimtab.llm.memory import WEIGHT_B, layer_parameters, stage_layers, stage_memory, worst_stage
 from trimtab.llm.profiles import Training, law_rows, profiles, training
-from trimtab.rules.world import compiled, inner
 
 COST = np.dtype(
     [

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trimtab.compiled import compiled
 from trimtab.core import Array
 from trimtab.errors import PlanError
 from trimtab.llm.world_tables import CPU_LOADS, FREE_LINK, TAKEN_MEMORY, Tables, reshard_s, tables
-from trimtab.rules.world import compiled
 
 EPOCH_S = 300.0
 RESTART_S = 120.0  # processes, communicators, compilation

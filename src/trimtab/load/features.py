@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trimtab.compiled import compiled
 from trimtab.core import Array
-from trimtab.load.sums import ASKED, AT, FIXED, compiled
+from trimtab.load.sums import ASKED, AT, FIXED
 
 HOT = 0.8  # CPU use above which a machine counts as hot
 MS_PER_HOUR = 3_600_000.0

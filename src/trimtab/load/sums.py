@@ -9,13 +9,10 @@ of a window is for machines that are not known (node -1), so that totals of the 
 """
 
 from collections import namedtuple
-from hashlib import sha256
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numba import njit
 
+from trimtab.compiled import compiled
 from trimtab.core import Array
 
 FIXED = 2**30  # a measured ratio of 1
@@ -63,18 +60,6 @@ QUEUE = (
 AT = namedtuple("AT", SUMS)(*range(len(SUMS)))
 QUEUE_AT = namedtuple("QUEUE_AT", QUEUE)(*range(len(QUEUE)))
 USE = ("seen", "cpu_sum", "mem_sum")  # of one service in one window
-
-
-def compiled(function: Any) -> Any:
-    """Compile with numba: cached until the columns or the function's file change, without the GIL.
-
-    numba looks at the function's own file only, and the numbers of the columns are frozen in.
-    """
-    made = njit(cache=True, nogil=True, error_model="numpy")(function)
-    files = sorted({Path(__file__), Path(function.__code__.co_filename)})
-    text = b"".join(path.read_bytes() for path in files if path.is_file())
-    made._cache._cache_file._source_stamp = sha256(text).hexdigest()
-    return made
 
 
 def empty_sums(windows: int, nodes: int) -> Array:

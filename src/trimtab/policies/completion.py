@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trimtab.compiled import compiled
 from trimtab.core import Array, Decision, Snapshot, Start
 from trimtab.rules.room import Room
-from trimtab.rules.world import compiled
 
 OVERRUN = 1.0  # a job past its request is expected to need as much again as it has had
 LEAST_S = 1.0  # no job is expected to need less

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from trimtab.compiled import compiled, inner
 from trimtab.core import Array
 from trimtab.errors import PolicyError, UnknownName
 from trimtab.llm.world import GAMMA, World
-from trimtab.rules.world import compiled, inner
 
 KINDS = ("q", "sarsa", "expected_sarsa", "double_q")
 Q, SARSA, EXPECTED, DOUBLE = range(len(KINDS))

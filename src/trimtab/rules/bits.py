@@ -7,7 +7,7 @@ through than the jobs that are looked at.
 import numpy as np
 from numba.extending import overload
 
-from trimtab.rules.world import compiled, inner
+from trimtab.compiled import compiled, inner
 
 ZERO = np.uint64(0)
 ONE = np.uint64(1)

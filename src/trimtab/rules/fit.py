@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
+from trimtab.compiled import inner
 from trimtab.core import QUANTUM
-from trimtab.rules.world import inner
 
 NEVER = np.uint64(0)
 ONE = np.uint64(1)

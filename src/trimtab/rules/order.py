@@ -2,8 +2,8 @@
 
 import math
 
+from trimtab.compiled import inner
 from trimtab.rules.names import ORDERS
-from trimtab.rules.world import inner
 
 FCFS, SJF, LJF, SMALLEST = (ORDERS[name] for name in ("fcfs", "sjf", "ljf", "smallest"))
 SMALLEST_AREA, F1, PRIORITY, EDF = (

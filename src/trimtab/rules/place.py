@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from trimtab.compiled import inner
 from trimtab.rules.fit import (
     NEVER,
     ONE,
@@ -16,7 +17,6 @@ from trimtab.rules.fit import (
     take,
 )
 from trimtab.rules.names import PLACES
-from trimtab.rules.world import inner
 
 FIRST, BEST, WORST, RANDOM, DOT = (
     PLACES[name] for name in ("first", "best", "worst", "random", "dot")

@@ -14,6 +14,7 @@ An array counts instance by instance: it starts as many as fit, and blocks with 
 
 import numpy as np
 
+from trimtab.compiled import compiled, inner
 from trimtab.rules import bits
 from trimtab.rules.fit import GRACE_S, expected_end, request_left, slots, take
 from trimtab.rules.names import BACKFILLS
@@ -30,7 +31,6 @@ from trimtab.rules.order import (
 from trimtab.rules.place import eligible, place_job, rate_on
 from trimtab.rules.reserve import reserve
 from trimtab.rules.sort import heap_up, pop, sort_turn
-from trimtab.rules.world import compiled, inner
 
 EASY = BACKFILLS["easy"]
 

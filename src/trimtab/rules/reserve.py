@@ -4,11 +4,11 @@ it.
 
 import numpy as np
 
+from trimtab.compiled import inner
 from trimtab.rules import bits
 from trimtab.rules.fit import GRACE_S, amount, expected_end, request_left, take
 from trimtab.rules.place import eligible, place_job, rate_on
 from trimtab.rules.sort import sort_turn
-from trimtab.rules.world import inner
 
 HOLD = np.dtype(
     [

@@ -1,6 +1,6 @@
 """Sorting inside compiled code: small, without allocation, and stable by construction."""
 
-from trimtab.rules.world import compiled, inner
+from trimtab.compiled import compiled, inner
 
 
 @inner

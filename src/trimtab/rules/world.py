@@ -9,14 +9,11 @@ The first axis of every array but the shared tables is the cluster, so that one 
 simulation, live use (a world made from a snapshot) and thousands of clusters at once.
 """
 
-from functools import cache
-from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.core.datamodel import models
 from numba.core.typing.templates import AttributeTemplate
@@ -290,46 +287,3 @@ def _getattr(context, builder, typ, value, attr):
         meminfo=None,
     )
     return array._getvalue()
-
-
-@cache
-def stamp(package: str) -> str:
-    """A hash of the compiled sources a package may call, so that an edited callee recompiles its
-    callers.
-    """
-    root = Path(__file__).parents[1]
-    reached = {"envs": ("rules", "sim", "codecs", "envs"), "policies": ("rules", "llm", "policies")}
-    below = reached.get(package, ("rules", package))
-    files = [
-        root / "core.py",
-        *(f for folder in below for f in sorted((root / folder).glob("*.py"))),
-    ]
-    sources = (f.read_bytes() for f in files)
-    return sha256(
-        b"".join(text for text in sources if b"rules.world" in text or b"JOB" in text)
-    ).hexdigest()
-
-
-def compiled(function: Any = None, **options: Any) -> Any:
-    """numba's njit as we use it: cached until any of our sources changes, without the GIL, no
-    exceptions.
-    """
-    if function is None:
-        return lambda f: compiled(f, **options)
-    made = njit(cache=True, error_model="numpy", nogil=True, **options)(function)
-    # numba looks at the function's own file only
-    made._cache._cache_file._source_stamp = stamp(Path(function.__code__.co_filename).parent.name)
-    template = made.get_call_template
-    # f(w, 0) and f(w, 1) are one function: without this each literal would compile a copy of its
-    # own
-    made.get_call_template = lambda args, kws: template(
-        [types.unliteral(a) for a in args], {k: types.unliteral(a) for k, a in kws.items()}
-    )
-    return made
-
-
-def inner(function: Any) -> Any:
-    """The same for functions that only compiled code calls: no wrapper for Python, a quarter less
-    to compile.
-    """
-    return compiled(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)

@@ -16,9 +16,9 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
+from trimtab.compiled import compiled, inner
 from trimtab.core import Array
 from trimtab.errors import ServeError
-from trimtab.rules.world import compiled, inner
 from trimtab.serving.fleet_state import ANSWERED, LATE, LINES, REFUSED, Fleets, drawn, pop, push
 from trimtab.serving.greedy import (
     BUSY,

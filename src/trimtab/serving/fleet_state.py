@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from trimtab.compiled import inner
 from trimtab.core import Array
 from trimtab.errors import ServeError
-from trimtab.rules.world import inner
 from trimtab.serving.greedy import FREE, LINE, NONE, Knobs, Local, local
 from trimtab.serving.serve_profile import ServeProfile, tuple_s
 from trimtab.serving.slim_form import SEGMENTS, TUPLES

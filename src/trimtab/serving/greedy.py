@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trimtab.compiled import compiled, inner
 from trimtab.core import Array
 from trimtab.errors import ServeError
-from trimtab.rules.world import compiled, inner
 from trimtab.serving.serve_profile import ServeProfile
 from trimtab.serving.slim_form import SEGMENTS, WIDTHS
 

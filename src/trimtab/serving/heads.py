@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import prange
 
+from trimtab.compiled import compiled, inner
 from trimtab.core import Array
-from trimtab.rules.world import compiled, inner
 from trimtab.serving.fleet_sim import SIGHTS, SIGHTS_SERVER, advance, observe, route
 from trimtab.serving.fleet_state import ANSWERED, Fleets, unit
 from trimtab.serving.greedy import NONE, util_at

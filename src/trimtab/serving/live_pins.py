@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.rules.world import compiled, inner
+from trimtab.compiled import compiled, inner
 from trimtab.serving.fleet_state import Fleets
 from trimtab.serving.greedy import Knobs
 from trimtab.serving.live_route import book, pump

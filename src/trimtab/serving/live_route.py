@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trimtab.rules.world import compiled, inner
+from trimtab.compiled import compiled, inner
 from trimtab.serving.fleet_sim import DROP, HOLD, count_arrival, end, head_line
 from trimtab.serving.fleet_state import ANSWERED, LINES
 from trimtab.serving.greedy import NONE, append, count_time, take

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trimtab.compiled import inner
 from trimtab.core import Array
-from trimtab.rules.world import inner
 from trimtab.serving.fleet_sim import DROP, FAST, HOLD, RATE_WINDOW_S, smoothed, way_s
 from trimtab.serving.greedy import NONE
 from trimtab.serving.router_net import forward

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numba import prange
 
+from trimtab.compiled import compiled, inner
 from trimtab.core import Array
 from trimtab.errors import ServeError, UnknownName
-from trimtab.rules.world import compiled, inner
 from trimtab.serving.fleet_sim import (
     DROP,
     HOLD,

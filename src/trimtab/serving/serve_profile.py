@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from trimtab.compiled import compiled
 from trimtab.core import Array
 from trimtab.errors import ServeError
-from trimtab.rules.world import compiled
 from trimtab.serving.packed import read_packed, refusing, write_packed
 from trimtab.serving.slim_form import (
     COLOURS,

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from trimtab.compiled import compiled, inner
 from trimtab.core import Array
-from trimtab.rules.world import compiled, inner
 from trimtab.serving.greedy import (
     EMPTY,
     KEYS,

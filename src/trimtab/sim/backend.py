@@ -7,6 +7,7 @@ from operator import index
 
 import numpy as np
 
+from trimtab.compiled import compiled
 from trimtab.core import (
     Array,
     Cluster,
@@ -25,7 +26,6 @@ from trimtab.core import (
     Workload,
     uniform_profile,
 )
-from trimtab.rules.world import compiled
 from trimtab.sim import choice, kernel
 from trimtab.sim.log import MOVED, REASONS, RESIZED
 from trimtab.sim.loop import log_needs, queue_of

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 
+from trimtab.compiled import compiled, inner
 from trimtab.rules.fit import NEVER, ONE, allowed, amount, choose_devices, take
 from trimtab.rules.plan import release
-from trimtab.rules.world import compiled, inner
 from trimtab.sim import heap
 from trimtab.sim.life import dequeue, end_job, enqueue, kill_all
 from trimtab.sim.log import (

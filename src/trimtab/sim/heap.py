@@ -1,6 +1,6 @@
 """An indexed binary heap of runs by end time: a run whose speed changes moves in place, exactly."""
 
-from trimtab.rules.world import inner
+from trimtab.compiled import inner
 
 
 @inner

@@ -8,9 +8,9 @@ import math
 
 import numpy as np
 
+from trimtab.compiled import compiled, inner
 from trimtab.rules import bits
 from trimtab.rules.fit import amount
-from trimtab.rules.world import compiled, inner
 from trimtab.sim.life import cancel, enqueue, fail_job, finish_run, kill_run, submit
 from trimtab.sim.log import (
     CANCELLED,

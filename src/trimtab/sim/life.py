@@ -2,8 +2,8 @@
 
 import math
 
+from trimtab.compiled import inner
 from trimtab.rules import bits
-from trimtab.rules.world import inner
 from trimtab.sim.log import (
     BLOCKED,
     CANCEL,

@@ -1,7 +1,7 @@
 """What the engine writes down: states, events and the reasons for them."""
 
+from trimtab.compiled import inner
 from trimtab.core import Status, What
-from trimtab.rules.world import inner
 
 FUTURE, BLOCKED, QUEUED, RUNNING = (
     int(Status.FUTURE),

@@ -2,11 +2,11 @@
 
 import numpy as np
 
+from trimtab.compiled import compiled, inner
 from trimtab.rules import bits
 from trimtab.rules.order import FIRST_DYNAMIC, static_key
 from trimtab.rules.plan import line_up, plan, plan_arrivals, plan_conservative
 from trimtab.rules.sort import sort_turn
-from trimtab.rules.world import compiled, inner
 from trimtab.sim.choice import start, stop
 from trimtab.sim.kernel import advance
 

@@ -2,8 +2,8 @@
 
 import math
 
+from trimtab.compiled import inner
 from trimtab.rules.fit import amount
-from trimtab.rules.world import inner
 
 
 @inner

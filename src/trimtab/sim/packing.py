@@ -8,8 +8,8 @@ random renaming of nodes). A pod that fits nowhere is dropped and not tried agai
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from trimtab.compiled import compiled
 from trimtab.errors import TraceError
 from trimtab.fragment import (
     ANY_MODEL,
@@ -165,12 +165,12 @@ def at_load(packing: Packing, percent: int) -> tuple[float, float]:
     return round(float(alloc.mean()), 2), float(frag.mean())
 
 
-@njit(cache=True)
+@compiled
 def _demand(shape):
     return Demand(shape[0], shape[1], shape[2], shape[3], shape[4])
 
 
-@njit(cache=True)
+@compiled
 def score(policy, frag, free_cpu_milli, free_gpu_milli, model, affinities, pod, typical, draw):
     """One policy's score and devices for a pod on a node where it fits."""
     if policy == FGD:
@@ -186,7 +186,7 @@ def score(policy, frag, free_cpu_milli, free_gpu_milli, model, affinities, pod, 
     return 0, random_devices(free_gpu_milli, pod, draw)
 
 
-@njit(cache=True)
+@compiled
 def pick(scores, policy, draw):
     """The first node of the highest score, for RANDOM any that fits; -1 where none does."""
     if policy != RANDOM:
@@ -201,7 +201,7 @@ def pick(scores, policy, draw):
     return -1
 
 
-@njit(cache=True)
+@compiled
 def _pack(kinds, kind, shapes, arrival, policy, draws, typical):
     """Run the arrivals over the nodes, in tie order: kinds (K, 4) and kind (N,), shapes (S, 5).
 

@@ -10,10 +10,11 @@ The small functions are inlined: to pass a tuple of arrays counts a reference to
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
+from trimtab.compiled import compiled
 from trimtab.errors import TraceError
 
 NO_BACKFILL, EASY, CONSERVATIVE = 0, 1, 2
@@ -79,7 +80,7 @@ def _compiled_lowest_bit(word):
     return lambda word: _count_trailing_zeros(word)
 
 
-@njit(cache=True, inline="always")
+@compiled(inline="always")
 def first_at_least(ascending, n, value):
     """Index of the first of n ascending numbers that is not below the value."""
     low, high = 0, n
@@ -92,7 +93,7 @@ def first_at_least(ascending, n, value):
     return low
 
 
-@njit(cache=True, inline="always")
+@compiled(inline="always")
 def add(queue, rank):
     """Queues a rank."""
     request_s, band, bands = queue.request_s[rank], queue.band[rank], len(queue.band_low)
@@ -109,7 +110,7 @@ def add(queue, rank):
         node >>= 6
 
 
-@njit(cache=True, inline="always")
+@compiled(inline="always")
 def drop(queue, rank):
     """Takes a rank off the queue."""
     node = rank
@@ -124,7 +125,7 @@ def drop(queue, rank):
         node >>= 6
 
 
-@njit(cache=True, inline="always")
+@compiled(inline="always")
 def next_queued(queue, rank):
     """The first queued rank from `rank` on, or -1."""
     level, node = 0, rank
@@ -144,7 +145,7 @@ def next_queued(queue, rank):
     return -1
 
 
-@njit(cache=True, inline="always")
+@compiled(inline="always")
 def next_fit(queue, rank, now, free, shadow_s, extra):
     """The first queued rank from `rank` on that EASY lets start now, or -1.
 
@@ -191,7 +192,7 @@ def next_fit(queue, rank, now, free, shadow_s, extra):
     return -1
 
 
-@njit(cache=True)
+@compiled
 def tighten(queue, level, node):
     """Recomputes the shortest requests of one node from what is queued below it."""
     row, bands = queue.first[level] + node, len(queue.band_low)
@@ -218,7 +219,7 @@ def tighten(queue, level, node):
         queue.stale[queue.first[level + 1] + (node >> 6)] = True
 
 
-@njit(cache=True, inline="always")
+@compiled(inline="always")
 def begin(queue, running, n, now, job, count):
     """Starts instances of a queued job as chunk n; the caller counts chunks and free units."""
     slot = running.spare[n]
@@ -249,7 +250,7 @@ def begin(queue, running, n, now, job, count):
         drop(queue, job)
 
 
-@njit(cache=True, inline="always")
+@compiled(inline="always")
 def finish(running, n):
     """Takes the first of n chunks to end off the lists and returns its slot, which is spare now."""
     slot = running.end_slot[0]
@@ -279,7 +280,7 @@ def finish(running, n):
     return slot
 
 
-@njit(cache=True, inline="always")
+@compiled(inline="always")
 def shadow(running, n, now, free, width):
     """When `width` units are expected to be free, and how many more than that will be."""
     soonest_s = now + 1.0  # a job past its estimate is expected to end next second
@@ -294,7 +295,7 @@ def shadow(running, n, now, free, width):
     return shadow_s, free - width
 
 
-@njit(cache=True, inline="always")
+@compiled(inline="always")
 def allowed(queue, job, left, now, free, shadow_s, extra):
     """How many instances EASY lets start, and the extra units they use up."""
     width = queue.width[job]
@@ -304,7 +305,7 @@ def allowed(queue, job, left, now, free, shadow_s, extra):
     return count, count * width
 
 
-@njit(cache=True)
+@compiled
 def twice_as_long(values):
     """A copy with room for as many again."""
     longer = np.empty(2 * len(values), values.dtype)
@@ -313,7 +314,7 @@ def twice_as_long(values):
     return longer
 
 
-@njit(cache=True)
+@compiled
 def reserve(queue, running, n, now, free, head, job, count):
     """Conservative pass: writes the jobs that start now and their instances, returns how many jobs.
 
@@ -364,7 +365,7 @@ def reserve(queue, running, n, now, free, head, job, count):
     return found
 
 
-@njit(cache=True)
+@compiled
 def simulate(queue, running, arrive_s, arrive_job, pending, child_ptr, child, capacity, backfill):
     """Runs every job; fills running.start_s and running.end_of_s."""
     width, left, jobs = queue.width, running.left, len(arrive_s)

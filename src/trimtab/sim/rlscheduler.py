@@ -11,8 +11,8 @@ moment at which the pivot, when it blocked, was expected to fit.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from trimtab.compiled import compiled
 from trimtab.errors import TraceError
 
 FCFS, SJF, SMALLEST, F1, WFP3_PUBLISHED, UNICEP_PUBLISHED, WFP3, UNICEP = range(8)
@@ -63,7 +63,7 @@ def static_score(submit_s, request_s, procs, policy: int) -> np.ndarray:
     return rank
 
 
-@njit(cache=True)
+@compiled
 def rescore(queue, queued, now, submit_s, request_s, procs, procs_log2, policy, scores):
     """WFP3 and UNICEP as meant: the waiting time up to now."""
     for i in range(queued):
@@ -75,13 +75,13 @@ def rescore(queue, queued, now, submit_s, request_s, procs, procs_log2, policy, 
             scores[job] = -(wait_s + 1e-15) / (procs_log2[job] * request_s[job])
 
 
-@njit(cache=True)
+@compiled
 def before(job, other, scores):
     """Whether the policy prefers a job to another; ties go by row."""
     return scores[job] < scores[other] or (scores[job] == scores[other] and job < other)
 
 
-@njit(cache=True)
+@compiled
 def sort_by_submit(queue, queued, submit_s, scores):
     """Puts the queue in order of submission, ties as the policy prefers.
 
@@ -98,7 +98,7 @@ def sort_by_submit(queue, queued, submit_s, scores):
         queue[at] = job
 
 
-@njit(cache=True)
+@compiled
 def expected_fit(running, n, free, width, due_of_s):
     """When `width` units are expected to be free, by requested ends.
 
@@ -124,7 +124,7 @@ def expected_fit(running, n, free, width, due_of_s):
     return running.due_s[min(i, n - 1)]
 
 
-@njit(cache=True)
+@compiled
 def begin(running, n, job, end_s, due_s, units):
     """Adds a job to the n that run."""
     at = n
@@ -143,7 +143,7 @@ def begin(running, n, job, end_s, due_s, units):
     running.due_units[at] = units
 
 
-@njit(cache=True)
+@compiled
 def finish(running, n, due_s, units):
     """Takes the last job, the next of n to end, off the lists."""
     at = 0
@@ -154,7 +154,7 @@ def finish(running, n, due_s, units):
         running.due_units[i] = running.due_units[i + 1]
 
 
-@njit(cache=True)
+@compiled
 def simulate(
     running, submit_s, run_s, request_s, procs, procs_log2, width, scores, free, policy, backfill
 ):

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from trimtab.compiled import inner
 from trimtab.rules.fit import NEVER, link_rate, request_left, take
-from trimtab.rules.world import inner
 from trimtab.sim import heap
 from trimtab.sim.log import E_STARTED, PLAIN, note
 from trimtab.sim.meter import change_load, hold_share, piece_use

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from trimtab.rules.world import compiled
+from trimtab.compiled import compiled
 from trimtab.serving.fleet_sim import DROP
 from trimtab.serving.greedy import NONE, Knobs
 from trimtab.serving.live_state import live_arrays

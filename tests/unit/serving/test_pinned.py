@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tests.fleets import PROFILE
 
+from trimtab.compiled import compiled
 from trimtab.core import Array
-from trimtab.rules.world import compiled
 from trimtab.serving.greedy import Knobs
 from trimtab.serving.live_pins import MISFIT, Pins, book_at, pump_at
 from trimtab.serving.live_router import router_of

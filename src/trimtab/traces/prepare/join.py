@@ -15,8 +15,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numba import njit
 
+from trimtab.compiled import compiled
 from trimtab.core import Array
 from trimtab.load import sums as load
 from trimtab.traces.prepare.meta import CORES, MEMORY, quoted
@@ -151,7 +151,7 @@ def repeats(key: Array, *values: Array) -> Array:
     return again
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def suspects(key: Array, bits: Array) -> Array:
     """Rows whose key may stand more than once: all that share a bit with a key that came twice."""
     twice = np.zeros_like(bits)
@@ -172,7 +172,7 @@ def suspects(key: Array, bits: Array) -> Array:
     return found[:count].copy()
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def mixed(key: int) -> int:
     """A key with its bits stirred: those of times and machines sit in the middle (splitmix64)."""
     k = np.uint64(key)
@@ -336,7 +336,7 @@ def _parts(held: dict[str, Routed], table: str, plan: Plan) -> Iterator[pa.Table
     return buckets(held[table], table, plan.most_rows) if table in held else iter(())
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def sifted(
     again: Array, task: Array, node: Array, start_s: Array, end_s: Array, runnable_s: Array,
     task_s: Array, plan_cpu: Array, plan_mem: Array, capacity: Array, mean: Array, from_s: int,
@@ -384,7 +384,7 @@ def sifted(
     return runs, starts, counts
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def add_use(
     used: Array, low: int, rows: Array, task: Array, start_s: Array, end_s: Array, cpu: Array,
     mem: Array,

@@ -12,8 +12,8 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
+from trimtab.compiled import compiled
 from trimtab.core import Array
 from trimtab.traces.alibaba2018.rows import Piece, lines_before, parquet_rows, readable, text_rows
 from trimtab.traces.alibaba2018.tables import MOST_S, TABLES
@@ -159,7 +159,7 @@ def _check_units(cursor: duckdb.DuckDBPyConnection, piece: Piece, total: int) ->
             refuse_units(piece.path, column, total, count, above + number, value)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def places(rule: Array, first: Array, last: Array, low: int, count: int) -> tuple[Array, Array]:
     """Rows a period in order: (ptr, idx). A row that breaks a rule is in none."""
     ptr = np.zeros(count + 1, np.int64)

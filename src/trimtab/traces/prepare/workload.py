@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from numba import njit
 
+from trimtab.compiled import compiled
 from trimtab.core import JOB, TRUTH, Array
 from trimtab.traces.parquet import DEMAND, KEY, META, SCHEMA_VERSION
 from trimtab.traces.prepare.join import TASK_SUMS, Services, read_numbers, read_services
@@ -97,7 +97,7 @@ class TaskUse:
         return used
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def merge(used: Array, first: int, found: Array) -> None:
     for i in range(len(found)):
         if not 0 <= found[i, 0] - first < len(used):
@@ -124,7 +124,7 @@ def parents(batch: pa.RecordBatch, at: int) -> tuple[Array, Array, int]:
     return held[ptr], idx[keep], int((~keep).sum())
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def acyclic(ptr: Array, idx: Array) -> Array:
     """Which edges to keep: none that leads from one task of a cycle to another."""
     count = len(ptr) - 1

@@ -3,9 +3,10 @@
 from statistics import NormalDist
 from typing import NamedTuple
 
-import numba
 import numpy as np
 import pyarrow as pa
+
+from trimtab.compiled import compiled
 
 LONGEST_NUMBER = 20  # digits of a 64-bit number
 NORMALS = 4096
@@ -117,7 +118,7 @@ def numbered(prefix: str, number: np.ndarray) -> pa.Array:
     )
 
 
-@numba.njit(cache=True)
+@compiled
 def _spell(head, number, letters, ends):
     """Write each name behind the one before; the end of all."""
     at = 0
@@ -138,7 +139,7 @@ def _spell(head, number, letters, ends):
     return at
 
 
-@numba.njit(cache=True, inline="always")
+@compiled(inline="always")
 def mixed(key):
     """64 random bits of a counter: the finaliser of splitmix64 (Steele, Lea, Flood 2014)."""
     bits = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)

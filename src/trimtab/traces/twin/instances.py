@@ -8,10 +8,10 @@ drawn by a weight a machine has for the whole trace (log-normal, sigma 0.25).
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import numba
 import numpy as np
 import pyarrow as pa
 
+from trimtab.compiled import compiled
 from trimtab.traces.twin.columns import NORMAL, Chunk, Numbered, Text, mixed, numbered, same
 from trimtab.traces.twin.plan import Plan, stream
 from trimtab.traces.twin.tasks import TYPES, Tasks
@@ -103,7 +103,7 @@ def _chunk(
     }
 
 
-@numba.njit(cache=True)
+@compiled
 def _fill(key, first, stop, instances, start_s, end_s, longest_s, straggler, cpu, mem,
           deck, normal, about_mean, peak, out):  # fmt: skip
     """Draw every instance of tasks first to stop, 128 random bits each."""

@@ -7,10 +7,10 @@ so heavier where the cluster is busier. Jobs that arrive in the last hour may en
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 import pyarrow as pa
 
+from trimtab.compiled import compiled
 from trimtab.traces.twin import quantiles
 from trimtab.traces.twin.columns import Chunk, Text, numbered, same
 from trimtab.traces.twin.plan import HOUR_S, Plan, relative_rate, seconds_of, stream
@@ -155,7 +155,7 @@ def _types(rng: np.random.Generator, jobs: int) -> np.ndarray:
     return 1 + np.searchsorted(weight, rng.random(jobs) * weight[-1], side="right")
 
 
-@numba.njit(cache=True)
+@compiled
 def _timed(first, of_shape, first_parent, parent, submit_s, run_s, wait_s, start_s, end_s):
     """Start and end of every task, parents first."""
     for job in range(len(first) - 1):

@@ -9,9 +9,9 @@ minute is kept with probability 1/3: samples come about every 30 s, irregularly,
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
+from trimtab.compiled import compiled
 from trimtab.traces.twin.columns import NORMAL, Chunk, Text, mixed, numbered
 from trimtab.traces.twin.inventory import Inventory
 from trimtab.traces.twin.plan import HOUR_S, Plan, seconds_of, stream
@@ -174,7 +174,7 @@ def _counted(
     return {"mem_gps": bandwidth, misses: missed}
 
 
-@numba.njit(cache=True)
+@compiled
 def _walk(key, kept, keep, normal, out):
     """An AR(1) of sd 1 along the ticks of each machine, told at the ticks that are kept."""
     row = 0
