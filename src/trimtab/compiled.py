@@ -7,59 +7,12 @@ imports, directly or through others.
 
 from __future__ import annotations
 
-import re
-from functools import cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from numba import njit, types
 
-ROOT = Path(__file__).parent
-IMPORT = re.compile(
-    r"^[ \t]*(?:from[ \t]+(trimtab[\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)"
-    r"|import[ \t]+(trimtab[\w., \t]*))",
-    re.MULTILINE,
-)
-
-
-@cache
-def stamp(file: Path, root: Path = ROOT) -> str:
-    """A hash of the file and of every source in the package that it imports, however far below."""
-    reached, ahead = {file}, [file]
-    while ahead:
-        for source in imported(ahead.pop(), root):
-            if source not in reached:
-                reached.add(source)
-                ahead.append(source)
-    return sha256(b"".join(_content(source)[1] for source in sorted(reached))).hexdigest()
-
-
-@cache
-def imported(file: Path, root: Path = ROOT) -> list[Path]:
-    """The sources of the package that a file imports, at any depth of its code."""
-    found = []
-    for package, names, plain in IMPORT.findall(_content(file)[0]):
-        for name in re.findall(r"[\w.]+", plain):
-            found.append(_source(name, root))
-        within = [_source(f"{package}.{name}", root) for name in re.findall(r"\w+", names)]
-        # `from trimtab.rules import fit` means a module, `from trimtab.core import JOB` does not
-        found += within + ([_source(package, root)] if package and None in within else [])
-    return sorted({source for source in found if source is not None})
-
-
-def _source(module: str, root: Path) -> Path | None:
-    """The file of a module of the package, if there is such a module."""
-    base = root.joinpath(*module.split(".")[1:])
-    plain = base.with_name(f"{base.name}.py")
-    return plain if plain.is_file() else next(base.glob("__init__.py"), None)
-
-
-@cache
-def _content(file: Path) -> tuple[str, bytes]:
-    """What a file says, and its hash."""
-    data = file.read_bytes()
-    return data.decode("utf-8"), sha256(data).digest()
+from trimtab.sources import stamp
 
 
 def compiled(function: Any = None, **options: Any) -> Any:

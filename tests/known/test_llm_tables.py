@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from tests.known.logs import found
 
-from trimtab.llm import fit, fit_training, specs, training
-from trimtab.llm.constants import PATH, law_of
-from trimtab.llm.kernels import gemms_s
-from trimtab.llm.links import all_reduces_s
+from trimtab.llm.cost import training
+from trimtab.llm.cost.constants import PATH, law_of
+from trimtab.llm.cost.kernels import gemms_s
+from trimtab.llm.cost.links import all_reduces_s
+from trimtab.llm.fit import fit, fit_training
+from trimtab.llm.spec import specs
 
 NAMES = ("Megatron-LM SC21", "Megatron-LM Jan 2021", "Korthikanti 2022", "MT-NLG 530B",
          "llm-foundry MPT", "FMS FSDP Llama 2")  # fmt: skip

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.llm.conditions import DEFAULT_QUERIES, prometheus_read
+from trimtab.llm.watch.conditions import DEFAULT_QUERIES, prometheus_read
 from trimtab.load.prometheus import Server
 
 PROMETHEUS = shutil.which("prometheus")

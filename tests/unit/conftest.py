@@ -6,7 +6,8 @@ import pytest
 @pytest.fixture
 def forget():
     """Laws that a test adopts are gone in the next one."""
-    from trimtab.llm import constants, gpu_profile
+    from trimtab.llm.calibrate import gpu_profile
+    from trimtab.llm.cost import constants
 
     yield
     constants.ADOPTED.clear()

@@ -14,12 +14,12 @@ import numpy as np
 from trimtab.bench.cases import Measured, Setup, best_s, output_of
 from trimtab.bench.peers import installed
 from trimtab.core import Array
-from trimtab.llm import intervals, serving_cost, training
-from trimtab.llm.cases import cases
-from trimtab.llm.planner import planned
-from trimtab.llm.question import asked
-from trimtab.llm.serving_cases import serving_cases
-from trimtab.llm.specs import gpu, model
+from trimtab.llm.cost import intervals, serving_cost, training
+from trimtab.llm.cost.cases import cases
+from trimtab.llm.cost.serving_cases import serving_cases
+from trimtab.llm.plan.planner import planned
+from trimtab.llm.plan.question import asked
+from trimtab.llm.spec.specs import gpu, model
 
 GPUS = 1024
 PLANS = 1_000_000

@@ -13,8 +13,8 @@ from trimtab.cli.shown import JsonOption, command_line, say, write_json
 from trimtab.errors import PlanError
 
 if TYPE_CHECKING:
-    from trimtab.llm.pool import Pool
-    from trimtab.llm.specs import Model
+    from trimtab.llm.spec.pool import Pool
+    from trimtab.llm.spec.specs import Model
 
 app = typer.Typer()
 
@@ -265,7 +265,8 @@ class Launch(NamedTuple):
 
 def wanted(model: str, gpus: str, profiles: list[Path]) -> tuple[Model, Pool, bool]:
     """The model, the pool as listed or as measured, and whether fewer GPUs may be taken."""
-    from trimtab.llm import gpu_profile, specs
+    from trimtab.llm.calibrate import gpu_profile
+    from trimtab.llm.spec import specs
 
     if not model:
         raise PlanError(
@@ -283,8 +284,8 @@ def plan_training(
     model: Model, shares: Pool, options: dict[str, Any], top: int, launch: Launch
 ) -> None:
     """Print or write the best training plans."""
-    from trimtab.llm.plan_rows import headline, mixed_headline, mixed_row, plan_row
-    from trimtab.llm.pool_plan import pool_asked, pool_planned
+    from trimtab.llm.plan.plan_rows import headline, mixed_headline, mixed_row, plan_row
+    from trimtab.llm.plan.pool_plan import pool_asked, pool_planned
 
     questions = pool_asked(model, shares, **options)
     found = pool_planned(questions, top)
@@ -309,8 +310,8 @@ def plan_training(
 
 def reasons(found: Any) -> list[dict[str, str]]:
     """Why not other plans, other kinds alone, or a mix of kinds."""
-    from trimtab.llm.plan_rows import seconds
-    from trimtab.llm.whynot import why_not
+    from trimtab.llm.plan.plan_rows import seconds
+    from trimtab.llm.plan.whynot import why_not
 
     out = []
     for place, answer in enumerate(found.alone):
@@ -334,7 +335,7 @@ def reasons(found: Any) -> list[dict[str, str]]:
 def launch_files(found: Any, model: Model, launch: Launch, notes: list[str]) -> dict[str, str]:
     """The launcher's files for the best plan; what it cannot express is an error or a note."""
     from trimtab.llm.exports import files
-    from trimtab.llm.plan_rows import mixed_plan_of, plan_of
+    from trimtab.llm.plan.plan_rows import mixed_plan_of, plan_of
 
     if found.best < 0:
         plan_made, gpu = mixed_plan_of(found.mixed), found.mixed.kinds[0].gpu
@@ -356,8 +357,8 @@ def plan_serving(
 ) -> None:
     """Print or write the best ways to serve; kinds of a mixed pool serve side by side."""
     from trimtab.llm.exports import TO_SERVE, files
-    from trimtab.llm.plan_rows import serve_headline, serve_plan_of, serve_row
-    from trimtab.llm.serve_plan import serve_asked, serve_planned
+    from trimtab.llm.plan.plan_rows import serve_headline, serve_plan_of, serve_row
+    from trimtab.llm.plan.serve_plan import serve_asked, serve_planned
 
     if launch.export and launch.export not in TO_SERVE:
         raise PlanError(f"--export {launch.export} trains; take {' or '.join(TO_SERVE)}")
@@ -412,7 +413,7 @@ def finish(
 
 def check_runs(path: Path, report: Path | None, json_file: str | None) -> None:
     """Predict a table of real runs and print the errors beside what was measured."""
-    from trimtab.llm import check
+    from trimtab.llm.fit import check
 
     rows, summary = check.checked(path)
     if json_file:
@@ -430,7 +431,7 @@ def check_runs(path: Path, report: Path | None, json_file: str | None) -> None:
 
 def fit_constants(folder: Path, json_file: str | None) -> None:
     """Fit all constants to a folder of tables and show how well they explain each."""
-    from trimtab.llm import fit, fit_training
+    from trimtab.llm.fit import fit, fit_training
 
     if not folder.is_dir():
         raise PlanError(f"--fit {folder}: no such folder; give the one that holds the tables")

@@ -23,9 +23,9 @@ def calibrate(
     file: Path, device: str = "cuda", seconds: float = SECONDS, json_file: str | None = None
 ) -> None:
     """Measure, write the profile to `file`, and show what was measured beside the datasheet."""
+    from trimtab.llm.calibrate.gpu_profile import write_profile
     from trimtab.llm.calibrate.measure import calibrated, check_seconds
     from trimtab.llm.calibrate.rates import rates
-    from trimtab.llm.gpu_profile import write_profile
 
     check_seconds(seconds)
     check_target(file)
@@ -46,7 +46,7 @@ def calibrate(
 
 def check_target(file: Path) -> None:
     """Refuse, before anything is measured, a file that is something else or cannot be written."""
-    from trimtab.llm.gpu_profile import is_profile
+    from trimtab.llm.calibrate.gpu_profile import is_profile
 
     if file.exists() and not (file.is_file() and is_profile(file)):
         raise PlanError(f"--profile {file} is there and no profile; name another file")

@@ -17,12 +17,12 @@ from trimtab.cli.shown import named, say, write_json
 from trimtab.errors import PlanError
 
 if TYPE_CHECKING:
-    from trimtab.llm.conditions import Raw, Sensors
-    from trimtab.llm.pool import Pool
-    from trimtab.llm.question import Question
-    from trimtab.llm.replan import Market, Offer
-    from trimtab.llm.specs import Model
-    from trimtab.llm.watch_state import State
+    from trimtab.llm.plan.question import Question
+    from trimtab.llm.spec.pool import Pool
+    from trimtab.llm.spec.specs import Model
+    from trimtab.llm.watch.conditions import Raw, Sensors
+    from trimtab.llm.watch.replan import Market, Offer
+    from trimtab.llm.watch.watch_state import State
 
 STATE = Path("trimtab-watch.json")
 
@@ -63,9 +63,9 @@ def watch_plan(
     sleep: Callable[[float], object] = time.sleep,
 ) -> None:
     """Watch a running job and propose a better plan when one pays; `options` are the question's."""
-    from trimtab.llm.replan import Rules, market
-    from trimtab.llm.step_log import StepLog
-    from trimtab.llm.watch import Watched, watch
+    from trimtab.llm.watch.replan import Rules, market
+    from trimtab.llm.watch.step_log import StepLog
+    from trimtab.llm.watch.watch import Watched, watch
 
     w, path, folder = watching, watching.state, watching.plan_folder()
     _check(w)
@@ -110,9 +110,9 @@ def begun(
     model: Model, shares: Pool, options: dict[str, Any], path: Path, current: Path | None
 ) -> tuple[Question, State]:
     """The question of the plan that runs, and the state: as saved, or new."""
-    from trimtab.llm.planner import planned
-    from trimtab.llm.question import asked
-    from trimtab.llm.watch_state import State, load, plan_row
+    from trimtab.llm.plan.planner import planned
+    from trimtab.llm.plan.question import asked
+    from trimtab.llm.watch.watch_state import State, load, plan_row
 
     if len(shares) > 1:
         raise PlanError(
@@ -160,7 +160,7 @@ def _moved(kept: State, row: Any) -> State:
 
 def _sensors(w: Watching, clock: Callable[[], float]) -> Sensors:
     """The sensors that were asked for; a server that answers nothing at first is a mistake."""
-    from trimtab.llm.conditions import Host, Sensors, chosen_queries, prometheus_read
+    from trimtab.llm.watch.conditions import Host, Sensors, chosen_queries, prometheus_read
     from trimtab.load.prometheus import Server, check_address
 
     host = Host(w.job)
@@ -204,7 +204,7 @@ def _notes(w: Watching, fresh: bool) -> list[str]:
 
 
 def _save(path: Path, question: Question, state: State) -> None:
-    from trimtab.llm.watch_state import save
+    from trimtab.llm.watch.watch_state import save
 
     try:
         save(path, question, state)
@@ -223,7 +223,7 @@ def _saved(path: Path, question: Question, state: State) -> None:
 
 def _applied(command: str, timeout_s: float, folder: Path, listed: Market, offer: Offer) -> int:
     """Write the plan and its files, run the user's command, and give its exit code."""
-    from trimtab.llm.watch_apply import run_command
+    from trimtab.llm.watch.watch_apply import run_command
 
     try:
         plan, _ = written(folder, listed, offer)
@@ -237,9 +237,9 @@ def _applied(command: str, timeout_s: float, folder: Path, listed: Market, offer
 def written(folder: Path, listed: Market, offer: Offer) -> tuple[Path, list[str]]:
     """Put the offered plan and its launcher's files into a folder; the plan's path, and notes."""
     from trimtab.llm.exports import files
-    from trimtab.llm.plan_rows import plan_of
-    from trimtab.llm.watch import proposal
-    from trimtab.llm.watch_state import answer_of
+    from trimtab.llm.plan.plan_rows import plan_of
+    from trimtab.llm.watch.watch import proposal
+    from trimtab.llm.watch.watch_state import answer_of
 
     question, notes = listed.question, []
     plan = plan_of(answer_of(question, offer.plan))

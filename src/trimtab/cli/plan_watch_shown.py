@@ -15,9 +15,9 @@ from trimtab.cli import plan_shown
 from trimtab.cli.shown import out, say, three_digits
 
 if TYPE_CHECKING:
-    from trimtab.llm.question import Question
-    from trimtab.llm.replan import Offer
-    from trimtab.llm.watch_state import State
+    from trimtab.llm.plan.question import Question
+    from trimtab.llm.watch.replan import Offer
+    from trimtab.llm.watch.watch_state import State
 
 STYLES = {"propose": "bold yellow", "applied": "bold green", "failed": "bold red", "wait": "cyan"}
 TITLES = {"propose": "PROPOSAL", "applied": "CHANGED", "failed": "NOT CHANGED"}
@@ -54,7 +54,7 @@ class Readings:
 
     def begin(self, question: Question, state: State, path: Path, notes: list[str]) -> None:
         """Say what is watched and what is assumed."""
-        from trimtab.llm.planner import layout_words
+        from trimtab.llm.plan.planner import layout_words
 
         if self.json_file == "-":
             return

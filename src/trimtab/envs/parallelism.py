@@ -10,8 +10,8 @@ from gymnasium.spaces import Dict, Discrete, MultiBinary, MultiDiscrete
 
 from trimtab.core import Array
 from trimtab.errors import PlanError
-from trimtab.llm import cpu_traces
-from trimtab.llm.world import SHAPE, bins, context, simulated_chains, walk, world
+from trimtab.llm.world import cpu_traces
+from trimtab.llm.world.world import SHAPE, bins, context, simulated_chains, walk, world
 
 
 class ParallelismEnv(gymnasium.Env):

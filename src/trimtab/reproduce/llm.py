@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trimtab.errors import UnknownName
-from trimtab.llm.cpu_traces import MEASURED
+from trimtab.llm.world.cpu_traces import MEASURED
 from trimtab.reproduce.asked import Asked
 from trimtab.reproduce.llm_claims import MYOPIC, OTHERS, REPLANNER, Q, claims
 from trimtab.reproduce.llm_runs import OPTIMUM, POLICIES

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from trimtab.core import Array
-from trimtab.llm import cpu_traces
-from trimtab.llm.world import (
+from trimtab.llm.world import cpu_traces
+from trimtab.llm.world.tabular import KINDS, Settings, learn, stream
+from trimtab.llm.world.world import (
     BANDWIDTH,
     SHAPE,
     Solved,
@@ -32,10 +33,9 @@ from trimtab.llm.world import (
     walk,
     world,
 )
-from trimtab.llm.world_replan import DAY, replan
-from trimtab.llm.world_rules import best_constant, deserves, fixed_rule, myopic
-from trimtab.llm.world_tables import tables
-from trimtab.policies.tabular import KINDS, Settings, learn, stream
+from trimtab.llm.world.world_replan import DAY, replan
+from trimtab.llm.world.world_rules import best_constant, deserves, fixed_rule, myopic
+from trimtab.llm.world.world_tables import tables
 from trimtab.traces.samples_file import read_samples, samples_kind
 
 TRACE_SEED = 0  # of generated traces: seeds differ in windows and learning, not in the trace

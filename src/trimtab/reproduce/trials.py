@@ -21,23 +21,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import trimtab.core
 from trimtab.errors import TrimtabError
+from trimtab.sources import reached
 
 KEPT_IN = "trials.jsonl"
-# what the outcome of a trial follows from, besides the file of the function it calls
-LOWER = (
-    *("core.py", "metrics.py", "run.py", "hyperscore.py"),
-    *("rules", "load", "traces", "sim", "codecs", "envs", "policies", "training"),
-    "reproduce/drifting.py",
-)
-# the same for fleets of inference servers, which share little with clusters
-LOWER_SERVING = ("core.py", "metrics.py", "rules", "serving", "traces/azure_llm.py")
-# and for plans of parallelism
-LOWER_LLM = (
-    *("core.py", "metrics.py", "rules", "load", "llm", "policies/tabular.py"),
-    *("traces/cpu_use.py", "traces/samples_file.py"),
-)
+TRAINED = (".onnx", ".npz", ".json", ".csv")  # weights, profiles and tables that ship
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -135,19 +123,11 @@ def _one_thread_each() -> Iterator[None]:
 @cache
 def source_of(call: str) -> str:
     """A hash of the code and the trained weights that a trial follows from."""
-    package = Path(trimtab.core.__file__).parent
-    lower = LOWER
-    for papers, files_below in (("slim", LOWER_SERVING), ("llm", LOWER_LLM)):
-        if call.startswith(f"trimtab.reproduce.{papers}"):
-            lower = files_below
-    files = [
-        path for name in lower for path in sorted([package / name, *package.glob(f"{name}/**/*")])
-    ]
-    files.append(Path(str(import_module(call.partition(":")[0]).__file__)))
+    code = reached(Path(str(import_module(call.partition(":")[0]).__file__)), named=True)
+    beside = {data for path in code for data in path.parent.iterdir() if data.suffix in TRAINED}
     found = sha256()
-    for path in files:
-        if path.is_file() and "__pycache__" not in path.parts:
-            found.update(path.name.encode() + path.read_bytes())
+    for path in sorted({*code, *beside}):
+        found.update(path.name.encode() + path.read_bytes())
     return found.hexdigest()[:16]
 
 

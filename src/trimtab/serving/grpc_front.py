@@ -11,10 +11,20 @@ from typing import Any
 import grpc
 
 from trimtab.errors import ServeError
-
-from .front import Answer, Array, Asked, Fleet, Metadata, Scalar, Why, nothing, stranger, trace_of
-from .messages import MESSAGES, SERVICE
-from .oip import (
+from trimtab.serving.front import (
+    Answer,
+    Array,
+    Asked,
+    Fleet,
+    Metadata,
+    Scalar,
+    Why,
+    nothing,
+    stranger,
+    trace_of,
+)
+from trimtab.serving.messages import MESSAGES, SERVICE
+from trimtab.serving.oip import (
     EXTENSIONS,
     check_complete,
     input_spec,
@@ -22,7 +32,7 @@ from .oip import (
     refuse_unsupported,
     request,
 )
-from .tensors import from_bytes, from_values, raw, read_shape
+from trimtab.serving.tensors import from_bytes, from_values, raw, read_shape
 
 MIB = 1 << 20
 CODE_OF = {

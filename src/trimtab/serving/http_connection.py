@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, cast
 
 import httptools
 
-from .front import Answer, Asked, Why, nothing
-from .http_wire import BINARY, JSON, STATUS_OF, answer_bytes, error_bytes
-from .oip import write_answer
+from trimtab.serving.front import Answer, Asked, Why, nothing
+from trimtab.serving.http_wire import BINARY, JSON, STATUS_OF, answer_bytes, error_bytes
+from trimtab.serving.oip import write_answer
 
 if TYPE_CHECKING:
-    from .http_front import HttpFront
+    from trimtab.serving.http_front import HttpFront
 
 # the only headers a request is read for
 WANTED = frozenset(

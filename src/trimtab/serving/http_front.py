@@ -10,11 +10,10 @@ from email.utils import formatdate
 from urllib.parse import quote, unquote
 
 from trimtab.errors import ServeError
-
-from .front import Answer, Fleet, stranger, trace_of
-from .http_connection import Connection, Slot
-from .http_wire import TEXT, TooLarge, opened
-from .oip import Layout, model_body, read_request, server_body
+from trimtab.serving.front import Answer, Fleet, stranger, trace_of
+from trimtab.serving.http_connection import Connection, Slot
+from trimtab.serving.http_wire import TEXT, TooLarge, opened
+from trimtab.serving.oip import Layout, model_body, read_request, server_body
 
 MIB = 1 << 20
 READ = frozenset({b"GET", b"HEAD"})

@@ -7,9 +7,8 @@ import zlib
 from collections.abc import Sequence
 
 from trimtab.errors import ServeError
-
-from .front import Why
-from .oip import error_body
+from trimtab.serving.front import Why
+from trimtab.serving.oip import error_body
 
 PHRASES = {
     200: b"OK",

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from trimtab.errors import ServeError
-
-from .front import Answer, Array, Asked, Metadata, Spec
-from .tensors import brief, from_bytes, from_list, listed, raw, read_shape
+from trimtab.serving.front import Answer, Array, Asked, Metadata, Spec
+from trimtab.serving.tensors import brief, from_bytes, from_list, listed, raw, read_shape
 
 UNSUPPORTED = ("shared_memory_region", "classification", "sequence_id")
 EXTENSIONS = ["binary_tensor_data", "parameters", "schedule_policy"]

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from trimtab.errors import ServeError
-
-from .front import DTYPES, Array, Spec
+from trimtab.serving.front import DTYPES, Array, Spec
 
 BYTES_LIMIT = 1 << 20  # elements of one BYTES tensor: each costs the event loop a Python object
 

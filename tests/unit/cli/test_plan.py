@@ -172,8 +172,8 @@ def test_kinds_of_a_pool_serve_side_by_side_and_those_that_cannot_are_named(plan
 
 
 def test_a_fit_shows_the_errors_of_every_source(plan, monkeypatch, tmp_path):
-    from trimtab.llm import fit, fit_training
-    from trimtab.llm.figures import Figure
+    from trimtab.llm.fit import fit, fit_training
+    from trimtab.llm.fit.figures import Figure
 
     values = {"source": "gemm.csv", "what": "products", "rows": 7, "mean_error": 0.05}
     figure = Figure(**{name: values.get(name, float("nan")) for name in Figure._fields})

@@ -9,11 +9,11 @@ pytest.importorskip("torch", reason="measuring needs torch")
 from trimtab.cli import plan_calibrate
 from trimtab.cli.plan_calibrate import calibrate
 from trimtab.errors import PlanError
-from trimtab.llm import gpu_profile, specs
-from trimtab.llm.calibrate import measure
-from trimtab.llm.gpu_profile import believable, measured_pool, read_profile
-from trimtab.llm.planner import planned
-from trimtab.llm.question import asked
+from trimtab.llm.calibrate import gpu_profile, measure
+from trimtab.llm.calibrate.gpu_profile import believable, measured_pool, read_profile
+from trimtab.llm.plan.planner import planned
+from trimtab.llm.plan.question import asked
+from trimtab.llm.spec import specs
 
 pytestmark = pytest.mark.usefixtures("forget")
 

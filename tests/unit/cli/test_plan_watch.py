@@ -10,7 +10,7 @@ from tests.prometheus_server import prometheus_server
 
 from trimtab.cli.plan_watch import Watching, watch_plan
 from trimtab.errors import TrimtabError
-from trimtab.llm import pool, specs
+from trimtab.llm.spec import pool, specs
 from trimtab.load.prometheus import windowed
 
 server = prometheus_server

@@ -7,7 +7,7 @@ from gymnasium.utils.env_checker import check_env
 
 import trimtab.envs  # noqa: F401  registers the ids
 from trimtab.errors import PlanError
-from trimtab.llm.world import rollout, solve
+from trimtab.llm.world.world import rollout, solve
 
 NAME = "trimtab/Parallelism-v0"
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trimtab.errors import TrimtabError, UnknownName
-from trimtab.llm.cpu_traces import MEASURED
+from trimtab.llm.world.cpu_traces import MEASURED
 from trimtab.reproduce.llm import METRICS, NOTES, PAPER, Setup, outcome, planned
 from trimtab.reproduce.llm_claims import claims
 from trimtab.reproduce.llm_runs import (

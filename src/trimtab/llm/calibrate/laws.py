@@ -8,15 +8,15 @@ from typing import NamedTuple
 import numpy as np
 
 from trimtab.core import Array
-from trimtab.llm import fit_kernels, fit_links
-from trimtab.llm.constants import law_of
-from trimtab.llm.figures import Figure, errors, figure, rounded, search
-from trimtab.llm.gpu_profile import LIMITS, believable
-from trimtab.llm.kernels import LAW, SMS, attention_s, gemms_s, stream_s
-from trimtab.llm.links import PCIE_MOST_BPS
-from trimtab.llm.serving_cost import MOST_LOAD, host_slowdown
-from trimtab.llm.specs import Gpu
-from trimtab.llm.training import MOST_HFU
+from trimtab.llm.calibrate.gpu_profile import LIMITS, believable
+from trimtab.llm.cost.constants import law_of
+from trimtab.llm.cost.kernels import LAW, SMS, attention_s, gemms_s, stream_s
+from trimtab.llm.cost.links import PCIE_MOST_BPS
+from trimtab.llm.cost.serving_cost import MOST_LOAD, host_slowdown
+from trimtab.llm.cost.training import MOST_HFU
+from trimtab.llm.fit import fit_kernels, fit_links
+from trimtab.llm.fit.figures import Figure, errors, figure, rounded, search
+from trimtab.llm.spec.specs import Gpu
 
 COLUMNS: dict[str, tuple[str, ...]] = {
     "products": ("m", "n", "k", "run_s"),

@@ -18,13 +18,13 @@ import psutil
 
 from trimtab.errors import PlanError
 from trimtab.llm.calibrate import laws
+from trimtab.llm.calibrate.gpu_profile import MEASURED, GpuProfile, known_gpu
 from trimtab.llm.calibrate.rates import fastest
 from trimtab.llm.calibrate.rows import Found, Turn, Unmeasured
-from trimtab.llm.constants import OTHER
-from trimtab.llm.figures import plain, rounded
-from trimtab.llm.gpu_profile import MEASURED, GpuProfile, known_gpu
-from trimtab.llm.profiles import training
-from trimtab.llm.specs import Gpu
+from trimtab.llm.cost.constants import OTHER
+from trimtab.llm.cost.profiles import training
+from trimtab.llm.fit.figures import plain, rounded
+from trimtab.llm.spec.specs import Gpu
 
 LEAST_S, MOST_S = 1.0, 3600.0
 ASSUMED_LINK_BPS, ASSUMED_TDP_W = 32e9, 300.0

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from trimtab.core import Array
 from trimtab.llm.calibrate import laws
-from trimtab.llm.gpu_profile import MEASURED, GpuProfile
+from trimtab.llm.calibrate.gpu_profile import MEASURED, GpuProfile
 
 TIMES = ("run_s", "eight_s", "forward_s")  # the column that a rate is by
 # what, its table, the peak that it is compared with

@@ -10,8 +10,8 @@ from importlib import import_module
 
 from trimtab.errors import UnknownName
 from trimtab.llm.exports.lines import SHEBANG
-from trimtab.llm.plan import Plan
-from trimtab.llm.specs import Gpu, Model
+from trimtab.llm.plan.plan import Plan
+from trimtab.llm.spec.specs import Gpu, Model
 
 BY_NAME = {
     "megatron": "trimtab.llm.exports.megatron",

@@ -7,7 +7,7 @@ from typing import Any
 
 from trimtab.errors import PlanError
 from trimtab.llm.exports.lines import SHEBANG, command, comments
-from trimtab.llm.plan import (
+from trimtab.llm.plan.plan import (
     Plan,
     checked_to_train,
     gpus_a_node,
@@ -16,7 +16,7 @@ from trimtab.llm.plan import (
     precision_on,
     summary,
 )
-from trimtab.llm.specs import Gpu, Model
+from trimtab.llm.spec.specs import Gpu, Model
 
 
 def files(model: Model, plan: Plan, gpu: Gpu | None = None) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trimtab.errors import PlanError
 from trimtab.llm.exports.lines import SHEBANG, Option, command, comments, several_nodes, torchrun
-from trimtab.llm.plan import (
+from trimtab.llm.plan.plan import (
     Plan,
     checked_to_train,
     layers_of_stages,
@@ -12,7 +12,7 @@ from trimtab.llm.plan import (
     precision_on,
     summary,
 )
-from trimtab.llm.specs import Gpu, Model
+from trimtab.llm.spec.specs import Gpu, Model
 
 ALIBI = ("bloom", "mpt")  # families with slopes in place of positions, which Megatron-LM has not
 SHARDING = {2: "optim_grads", 3: "optim_grads_params"}

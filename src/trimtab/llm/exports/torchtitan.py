@@ -10,8 +10,14 @@ from typing import Any
 
 from trimtab.errors import PlanError
 from trimtab.llm.exports.lines import SHEBANG, command, comments, several_nodes, torchrun
-from trimtab.llm.plan import Plan, checked_to_train, layers_of_stages, precision_on, summary
-from trimtab.llm.specs import Gpu, Model
+from trimtab.llm.plan.plan import (
+    Plan,
+    checked_to_train,
+    layers_of_stages,
+    precision_on,
+    summary,
+)
+from trimtab.llm.spec.specs import Gpu, Model
 
 # model -> torchtitan's name and flavour (0.2), and its function in the registry (0.3)
 KNOWN = {

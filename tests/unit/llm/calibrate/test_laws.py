@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from trimtab.llm import specs
 from trimtab.llm.calibrate import laws
+from trimtab.llm.calibrate.gpu_profile import MEASURED, GpuProfile, believable
 from trimtab.llm.calibrate.rates import fastest, rates
-from trimtab.llm.constants import law_of
-from trimtab.llm.gpu_profile import MEASURED, GpuProfile, believable
-from trimtab.llm.kernels import LAW, attention_s, gemms_s, stream_s
-from trimtab.llm.links import all_reduces_s
+from trimtab.llm.cost.constants import law_of
+from trimtab.llm.cost.kernels import LAW, attention_s, gemms_s, stream_s
+from trimtab.llm.cost.links import all_reduces_s
+from trimtab.llm.spec import specs
 
 H200, PCIE = specs.gpu("H200"), specs.gpu("H100-PCIe")
 SMS = 132.0
@@ -130,7 +130,7 @@ def test_power_without_a_reading_at_rest_is_left_out():
 
 
 def test_every_limit_is_of_a_constant_and_every_constant_has_one():
-    from trimtab.llm.gpu_profile import LIMITS
+    from trimtab.llm.calibrate.gpu_profile import LIMITS
 
     assert set(LIMITS) == set(LAW)
     for arch in ("Ampere", "Hopper", "CDNA3", "other"):

@@ -15,10 +15,10 @@ import torch
 
 from trimtab.errors import PlanError
 from trimtab.llm.calibrate import devices, host, laws, products, scores, streams, sums
+from trimtab.llm.calibrate.gpu_profile import MEASURED, believable
 from trimtab.llm.calibrate.measure import Kind, calibrated, gpu_of, taken
 from trimtab.llm.calibrate.rows import Turn, Unmeasured
-from trimtab.llm.gpu_profile import MEASURED, believable
-from trimtab.llm.specs import gpu as listed_gpu
+from trimtab.llm.spec.specs import gpu as listed_gpu
 
 RNG = np.random.default_rng
 TODAY = "2026-01-31"

@@ -1,0 +1,1 @@
+"""What steps, memory and energy cost: constants, cases, kernels, links, and laws over them."""

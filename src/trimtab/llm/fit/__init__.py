@@ -1,0 +1,1 @@
+"""Constants fitted to measured tables, and predictions beside real runs."""

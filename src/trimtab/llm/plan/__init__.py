@@ -1,0 +1,1 @@
+"""Questions, the plans that are legal for them, and the best of those."""

@@ -1,0 +1,243 @@
+"""What a planner is asked: a model, GPUs of one kind, a batch, an objective, and what is fixed.
+
+    question = asked(model("llama-3-70b"), gpu("H100"), 64, objective="time=0.7,energy=0.3")
+
+What the user leaves open is filled in here, and `notes` says how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trimtab.errors import PlanError
+from trimtab.llm.cost.cases import (
+    FRAMEWORKS,
+    PRECISIONS,
+    RECOMPUTES,
+    framework_index,
+    node_link_of,
+)
+from trimtab.llm.cost.constants import law_of
+from trimtab.llm.cost.kernels import IDLE_POWER
+from trimtab.llm.spec.specs import Gpu, Model, parameters
+
+OBJECTIVES = ("time", "cost", "energy")
+ANY_FRAMEWORK = ("megatron", "torchtitan")  # where the user names none: the two that go furthest
+FIXABLE = ("tp", "pp", "dp", "cp", "ep", "interleave", "micro_batch", "zero", "recompute")
+MOST_SEQ = 8192  # models that can read more are trained on this much first
+# Tokens of a batch up to that many parameters, as GPT-3 and Llama 2 and 3 were trained.
+BATCH_TOKENS = ((1e9, 2**19), (3e9, 2**20), (2e10, 2**21), (1e11, 2**22), (2e11, 2**23))
+LARGEST_BATCH_TOKENS = 2**24
+# Fused attention kernels begin with these generations' successors.
+UNFUSED = ("Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Vega20", "CDNA1", "RDNA2")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A planning question in which nothing is left open but the plan."""
+
+    model: Model
+    gpu: Gpu
+    gpus: int
+    seq: int
+    global_batch: int
+    per_node: int
+    node_link_bps: float
+    precision: int  # place in PRECISIONS
+    flash: bool
+    frameworks: tuple[int, ...]  # places in FRAMEWORKS
+    objective: Mapping[str, float]  # weights of OBJECTIVES, which sum to 1
+    price_hour: float = 0.0  # of one GPU, in any currency; 0 = cost is GPU time
+    up_to: bool = False  # fewer GPUs may be taken and the others given back
+    least_p_fit: float = 0.9
+    fixed: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def asked(
+    model: Model,
+    gpu: Gpu,
+    gpus: int,
+    *,
+    seq: int = 0,
+    global_batch: int = 0,
+    per_node: int = 0,
+    node_link_bps: float = 0.0,
+    precision: str = "",
+    framework: str = "",
+    objective: str = "time",
+    price_hour: float = 0.0,
+    up_to: bool = False,
+    least_p_fit: float = 0.9,
+    **fixed: Any,
+) -> Question:
+    """The question with defaults filled in; 0 and "" leave a field open."""
+    _refuse_numbers(gpus, seq, global_batch, per_node)
+    _refuse_amounts(node_link_bps, price_hour, least_p_fit)
+    notes: list[str] = []
+    taken_seq = settled_seq(model, seq, notes)
+    node = per_node or default_node(gpu, gpus, notes)
+    whole = gpus - gpus % node if gpus > node else gpus
+    return Question(
+        model=model,
+        gpu=gpu,
+        gpus=gpus,
+        seq=taken_seq,
+        global_batch=global_batch or default_batch(model, taken_seq, 1 if up_to else whole, notes),
+        per_node=node,
+        node_link_bps=node_link_bps or default_link(gpu, gpus > node, notes),
+        precision=settled_precision(gpu, precision, notes),
+        flash=gpu.arch not in UNFUSED,
+        frameworks=settled_frameworks(framework),
+        objective=weights(objective),
+        price_hour=price_hour,
+        up_to=up_to,
+        least_p_fit=least_p_fit,
+        fixed=settled_fixed(fixed),
+        notes=tuple(notes + law_notes(gpu)),
+    )
+
+
+def _refuse_numbers(gpus: int, seq: int, global_batch: int, per_node: int) -> None:
+    if gpus < 1:
+        raise PlanError(f"gpus={gpus} leaves nothing to plan for; ask for at least one")
+    for name, value in (("seq", seq), ("batch", global_batch), ("gpus-per-node", per_node)):
+        if value < 0:
+            raise PlanError(f"{name}={value} is negative; take 1 or more, or leave it out")
+
+
+def _refuse_amounts(node_link_bps: float, price_hour: float, least_p_fit: float) -> None:
+    for name, amount in (("node-link-gbps", 8e-9 * node_link_bps), ("price-hour", price_hour)):
+        if not 0 <= amount < float("inf"):
+            raise PlanError(f"{name}={amount:g} is not a usable number; take one above 0")
+    if not 0 < least_p_fit < 1:
+        raise PlanError(f"p_fit={least_p_fit:g} is no chance; take a number between 0 and 1")
+
+
+def settled_seq(model: Model, seq: int, notes: list[str]) -> int:
+    """The sequence asked for, or as much as the model was likely trained on."""
+    if not seq:
+        seq = min(model.max_seq, MOST_SEQ)
+        notes.append(f"sequence of {seq} tokens: default, set --seq")
+    elif seq > model.max_seq:
+        notes.append(f"sequence of {seq} tokens is beyond the {model.max_seq} of {model.name}")
+    return seq
+
+
+def default_batch(model: Model, seq: int, gpus: int, notes: list[str]) -> int:
+    """Sequences a step by the size of the model, as a multiple that these GPUs can share."""
+    count = parameters(model)
+    tokens = next((t for most, t in BATCH_TOKENS if count <= most), LARGEST_BATCH_TOKENS)
+    batch = max(tokens // seq, 1)
+    if gpus <= batch:
+        batch = max(round(batch / gpus), 1) * gpus
+    else:
+        odd = gpus // (gpus & -gpus)
+        # a share of the GPUs that halves evenly: tensor and pipeline ranks take the rest
+        batch = odd << max(round(batch / odd).bit_length() - 1, 0)
+    words = f"batch of {batch} sequences ({batch * seq / 1e6:.3g}M tokens)"
+    notes.append(f"{words}: default for {count / 1e9:.3g}B parameters, set --batch")
+    return batch
+
+
+def default_node(gpu: Gpu, gpus: int, notes: list[str]) -> int:
+    """GPUs a node: the usual server's, or a smaller one's that the GPUs fill evenly."""
+    usual = gpu.per_node
+    if gpus <= usual or gpus % usual == 0:
+        return usual
+    node = next((n for n in range(usual, usual // 2 - 1, -1) if gpus % n == n % 2 == 0), usual)
+    if node != usual:
+        notes.append(f"nodes of {node} GPUs: {gpus} do not fill nodes of {usual}")
+    return node
+
+
+def default_link(gpu: Gpu, crosses: bool, notes: list[str]) -> float:
+    """Bytes a second between nodes, a GPU, that such servers usually have."""
+    link_bps = node_link_of(gpu.arch)
+    if crosses:
+        gbps = 8 * link_bps / 1e9
+        notes.append(f"{gbps:g} Gb/s between nodes a {gpu.name}: default, set --node-link-gbps")
+    return link_bps
+
+
+def settled_precision(gpu: Gpu, precision: str, notes: list[str]) -> int:
+    """Place of the precision; 16 bits in the form that the GPU has."""
+    if not precision:
+        precision = half(gpu)
+    if precision not in PRECISIONS:
+        raise PlanError(
+            f"precision={precision!r} is not known; take one of {', '.join(PRECISIONS)}"
+        )
+    if precision == "bf16" and not gpu.bf16:
+        notes.append(f"{gpu.name} has no bf16: fp16 is taken")
+        precision = "fp16"
+    if precision == "fp8" and not gpu.fp8_flops:
+        raise PlanError(f"precision=fp8 is beyond {gpu.name}; take {half(gpu)}")
+    return PRECISIONS.index(precision)
+
+
+def half(gpu: Gpu) -> str:
+    """The 16 bits that the GPU trains best in."""
+    return "bf16" if gpu.bf16 else "fp16"
+
+
+def settled_frameworks(framework: str) -> tuple[int, ...]:
+    """Places of the frameworks to plan for."""
+    if not framework:
+        return tuple(FRAMEWORKS.index(name) for name in ANY_FRAMEWORK)
+    return (framework_index(framework),)
+
+
+def settled_fixed(fixed: Mapping[str, Any]) -> dict[str, int]:
+    """The fields that the plan must have, as whole numbers; None leaves one open."""
+    out: dict[str, int] = {}
+    for name, value in fixed.items():
+        if name not in FIXABLE:
+            raise PlanError(
+                f"plan field {name!r} cannot be fixed; take one of {', '.join(FIXABLE)}"
+            )
+        if value is None:
+            continue
+        if name == "recompute" and not isinstance(value, int):
+            if value not in RECOMPUTES:
+                words = ", ".join(RECOMPUTES)
+                raise PlanError(f"recompute={value!r} is not known; take one of {words}")
+            value = RECOMPUTES.index(value)
+        least, most = (0, 3) if name == "zero" else (0, 2) if name == "recompute" else (1, 10**6)
+        if not least <= value <= most:
+            raise PlanError(f"{name}={value} is out of range; take {least} to {most}")
+        out[name] = int(value)
+    return out
+
+
+def weights(text: str) -> dict[str, float]:
+    """Weights that sum to 1 of an objective: `time`, or a mix such as `time=0.7,energy=0.3`."""
+    out: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, weight = part.strip().partition("=")
+        try:
+            out[name] = float(weight or 1.0)
+        except ValueError:
+            out[name] = -1.0
+        if name not in OBJECTIVES or not 0 <= out[name] < float("inf"):
+            known = ", ".join(OBJECTIVES)
+            raise PlanError(
+                f"objective={text!r} is not one of {known}, nor a mix like time=0.7,energy=0.3"
+            )
+    total = sum(out.values())
+    if not total:
+        raise PlanError(f"objective={text!r} weighs nothing; give one part a weight above 0")
+    return {name: weight / total for name, weight in out.items()}
+
+
+def idle_power(gpu: Gpu) -> float:
+    """What a GPU without work draws, of its power limit."""
+    return float(law_of(gpu.law or gpu.arch).values[IDLE_POWER])
+
+
+def law_notes(gpu: Gpu) -> list[str]:
+    """What stands in for a GPU's own measurements, if something does."""
+    note = law_of(gpu.law or gpu.arch).note
+    return [f"{gpu.name}: kernel and link times {note}, intervals are wider"] if note else []

@@ -1,0 +1,1 @@
+"""A running job: what changed, what that says of the cost model, whether to change the plan."""

@@ -1,0 +1,1 @@
+"""The world of changing conditions in which learners and rules choose plans."""
