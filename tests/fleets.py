@@ -13,16 +13,16 @@ from pathlib import Path
 import numpy as np
 
 from trimtab.errors import ServeError
-from trimtab.serving.front import Answer, Asked
-from trimtab.serving.live_fleet import LiveFleet
-from trimtab.serving.live_router import router_of, tried
-from trimtab.serving.member import Member
-from trimtab.serving.runner import Zeros
-from trimtab.serving.serve_profile import modelled
-from trimtab.serving.server import Server
-from trimtab.serving.slim_form import Form
-from trimtab.serving.slim_weights import Weights
-from trimtab.serving.wire import connected
+from trimtab.serving.fleet.fleet import LiveFleet
+from trimtab.serving.fleet.member import Member
+from trimtab.serving.fleet.router import router_of, tried
+from trimtab.serving.net.runner import Zeros
+from trimtab.serving.net.serve_profile import modelled
+from trimtab.serving.net.slim_form import Form
+from trimtab.serving.net.slim_weights import Weights
+from trimtab.serving.nouns import Answer, Asked
+from trimtab.serving.server.server import Server
+from trimtab.serving.server.wire import connected
 
 FORM = Form(channels=(4, 4, 4, 4), group=1, classes=5, blocks=(1, 1, 1, 1), side=8)
 WEIGHTS = Weights(FORM, {}, {})

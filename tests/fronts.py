@@ -6,8 +6,8 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 
-from trimtab.serving.front import Answer, Asked, Metadata, Spec, ZeroFleet
-from trimtab.serving.http_front import HttpFront
+from trimtab.serving.front.http_front import HttpFront
+from trimtab.serving.nouns import Answer, Asked, Metadata, Spec, ZeroFleet
 
 MODEL = Metadata(
     "slim net", (Spec("image", "FP32", (-1, 2)),), (Spec("logits", "FP32", (-1, 2)),), ("1", "2")

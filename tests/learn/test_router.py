@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from trimtab.errors import PolicyError, ServeError
-from trimtab.serving import arrivals, heads, learned_router, routers
-from trimtab.serving.fleet_state import begin, fleets
-from trimtab.serving.greedy import Knobs
-from trimtab.serving.serve_profile import modelled, save
-from trimtab.training.router import train_router
-from trimtab.training.router_ppo import (
+from trimtab.serving.net.serve_profile import modelled, save
+from trimtab.serving.routing import arrivals, heads, learned_router, routers
+from trimtab.serving.routing.fleet_state import begin, fleets
+from trimtab.serving.routing.greedy import Knobs
+from trimtab.serving.training.router import train_router
+from trimtab.serving.training.router_ppo import (
     SPEEDS,
     Ppo,
     PpoSettings,
@@ -18,7 +18,7 @@ from trimtab.training.router_ppo import (
     log_likelihood,
     rewards,
 )
-from trimtab.training.router_search import SearchSettings, search
+from trimtab.serving.training.router_search import SearchSettings, search
 
 pytestmark = pytest.mark.learn
 
@@ -88,7 +88,7 @@ def test_training_goes_on_where_it_stopped(tmp_path):
 
 
 def test_search_leaves_a_router_that_says_whether_it_wins(tmp_path, monkeypatch):
-    monkeypatch.setattr("trimtab.training.router_search.SCENES", (((1.0, 0.5), 0.1),))
+    monkeypatch.setattr("trimtab.serving.training.router_search.SCENES", (((1.0, 0.5), 0.1),))
     save(PROFILE, tmp_path / "profile.npz")
     told = list(
         train_router(tmp_path, profile=str(tmp_path / "profile.npz"), generations=1, pairs=1)

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from trimtab.serving.segments import Segments
-from trimtab.serving.slim_form import TUPLES, row_of
-from trimtab.serving.slim_net import arrays_of, network
-from trimtab.serving.slim_weights import Weights, as_stored
-from trimtab.training.images import Feed, Images
-from trimtab.training.slim import fresh
-from trimtab.training.slim_learner import Learner, Settings, accuracies, train
+from trimtab.serving.net.segments import Segments
+from trimtab.serving.net.slim_form import TUPLES, row_of
+from trimtab.serving.net.slim_net import arrays_of, network
+from trimtab.serving.net.slim_weights import Weights, as_stored
+from trimtab.serving.training.images import Feed, Images
+from trimtab.serving.training.slim import fresh
+from trimtab.serving.training.slim_learner import Learner, Settings, accuracies, train
 
 pytestmark = pytest.mark.learn
 

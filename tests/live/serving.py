@@ -186,6 +186,6 @@ def post(serving: Serving, body: bytes) -> tuple[int, dict[str, Any], dict[str, 
 
 def weights_path() -> Path:
     """The network that is shipped."""
-    from trimtab.serving.server import WEIGHTS
+    from trimtab.serving.net.slim_weights import SHIPPED
 
-    return WEIGHTS
+    return SHIPPED

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from tests.live.serving import Load, Serving, body_of, post, weights_path
 
-from trimtab.serving.segments import Segments
-from trimtab.serving.slim_weights import load
+from trimtab.serving.net.segments import Segments
+from trimtab.serving.net.slim_weights import load
 
 pytestmark = pytest.mark.live
 

@@ -9,7 +9,7 @@ import psutil
 import pytest
 from tests.live.serving import Load, Serving, body_of, post
 
-from trimtab.serving.learned_router import SHIPPED
+from trimtab.serving.routing.learned_router import SHIPPED
 
 pytestmark = pytest.mark.live
 

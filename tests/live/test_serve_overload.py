@@ -11,8 +11,8 @@ import pytest
 from tests.live.serving import Load, Serving, body_of, post
 
 from trimtab.bench.serve_wires import BINARY, requests
-from trimtab.serving.arrivals import poisson
-from trimtab.serving.load_gen import drive, python_env
+from trimtab.serving.client.load_gen import drive, python_env
+from trimtab.serving.routing.arrivals import poisson
 
 pytestmark = pytest.mark.live
 
@@ -69,7 +69,7 @@ def test_a_flood_is_answered_or_refused_once_each_leaves_no_memory_and_ends_with
 CRAMPED = """
 import resource, sys
 import onnx.helper, onnx.numpy_helper, onnxruntime
-from trimtab.serving.server import main
+from trimtab.serving.server.server import main
 
 with open("/proc/self/statm") as now:
     limit_b = int(now.read().split()[0]) * resource.getpagesize() + int(sys.argv[1]) * 1_000_000

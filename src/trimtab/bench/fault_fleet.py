@@ -17,7 +17,7 @@ import psutil
 
 from trimtab.bench.serve_hosts import MARK, OURS, START_LIMIT_S, Host, last_line
 from trimtab.errors import ServeError
-from trimtab.serving.load_gen import python_env
+from trimtab.serving.client.load_gen import python_env
 
 LOOK_S = 1.0  # between two looks at the memory
 READY = re.compile(r"^http +http://[^:]+:(\d+).*^ready", re.MULTILINE | re.DOTALL)

@@ -23,8 +23,8 @@ from trimtab.bench.fault_fleet import Watch, fleet_of, server_of
 from trimtab.bench.serve_hosts import Host
 from trimtab.bench.serve_wires import BINARY, requests
 from trimtab.core import Array
-from trimtab.serving.arrivals import poisson
-from trimtab.serving.load_gen import Driven, drive
+from trimtab.serving.client.load_gen import Driven, drive
+from trimtab.serving.routing.arrivals import poisson
 
 CASES = ("overload", "killed")
 OBJECTIVE_S = 0.1  # of `trimtab serve` where nothing else is said

@@ -18,8 +18,8 @@ import numpy as np
 from trimtab.bench.serve_hosts import FLOOR, OURS, SERVERS, Host, hosted, missing, probed
 from trimtab.bench.serve_wires import Wire, check, requests
 from trimtab.errors import ServeError
-from trimtab.serving.arrivals import poisson
-from trimtab.serving.load_gen import Driven, drive, drive_closed
+from trimtab.serving.client.load_gen import Driven, drive, drive_closed
+from trimtab.serving.routing.arrivals import poisson
 
 CASES = ("noop-json", "noop-binary", "net-json", "net-binary")  # model, wire
 FEWEST = 100  # requests of a point, or its 99th percentile is a single one

@@ -24,7 +24,7 @@ import psutil
 
 from trimtab.bench.serve_wires import AT_PREDICT, AT_ROOT, BINARY, JSON, Wire, check, requests
 from trimtab.errors import ServeError, UnknownName
-from trimtab.serving.load_gen import drive_closed, python_env
+from trimtab.serving.client.load_gen import drive_closed, python_env
 
 MARK = "TRIMTAB_BENCH_SERVER"
 START_LIMIT_S = 180.0  # ours compiles its routers at the first start on a machine

@@ -16,7 +16,7 @@ import numpy as np
 from trimtab.core import Array
 from trimtab.errors import ServeError
 from trimtab.peer_servers.work import CLASSES, IMAGE, answers
-from trimtab.serving.load_gen import Driven, http_request
+from trimtab.serving.client.load_gen import Driven, http_request
 
 IMAGES = 8
 NEAR = 1e-2  # logits of one image in batches of other sizes differ by rounding

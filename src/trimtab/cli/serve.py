@@ -120,7 +120,7 @@ def join(
     noop: Noop = False,
 ) -> None:
     """Start a server here that joins a fleet; Ctrl-C lets it finish and leave."""
-    from trimtab.serving.server import main
+    from trimtab.serving.server.server import main
 
     told = [address, "--workers", str(workers), "--threads", str(threads), "--share", str(share)]
     given = {"token": token, "weights": weights, "profile": profile, "cpu-list": cpu_list}

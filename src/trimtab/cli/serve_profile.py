@@ -52,9 +52,9 @@ def profile(
     json_file: JsonOption = None,
 ) -> None:
     """Measure what a batch of every segment costs on this machine, for routers and plans."""
-    from trimtab.serving import serve_profile, slim_weights
-    from trimtab.serving.power import meter
-    from trimtab.serving.slim_form import TUPLES
+    from trimtab.serving.net import serve_profile, slim_weights
+    from trimtab.serving.net.slim_form import TUPLES
+    from trimtab.serving.server.power import meter
 
     network = slim_weights.load(weights or shipped())
     sizes = bucket_sizes(buckets) if buckets else None
@@ -104,9 +104,9 @@ def measure_all(
     watts: Any,
 ) -> tuple[Any, list[Any]]:
     """The profile with ways, accuracy and power, and whole networks beside their segments."""
-    from trimtab.serving.measure import measured, steps, wholes, with_power
-    from trimtab.serving.runners import cache_folder, keys, tuned
-    from trimtab.serving.serve_profile import modelled
+    from trimtab.serving.net.serve_profile import modelled
+    from trimtab.serving.server.measure import measured, steps, wholes, with_power
+    from trimtab.serving.server.runners import cache_folder, keys, tuned
 
     with bar("measuring", len(keys()) + steps(repeats)) as step:
         runners = tuned(
@@ -133,8 +133,8 @@ def middle(profile: Any) -> int:
 
 def facts(profile: Any, form: Any, rows: list[int], wholes: list[Any]) -> dict[str, Any]:
     """What is shown, as plain numbers."""
-    from trimtab.serving.serve_profile import tuple_s
-    from trimtab.serving.slim_form import TUPLES, WIDTHS, macs, row_of
+    from trimtab.serving.net.serve_profile import tuple_s
+    from trimtab.serving.net.slim_form import TUPLES, WIDTHS, macs, row_of
 
     time_s = {count: tuple_s(profile, count) for count in {*profile.buckets, middle(profile)}}
     uniform = [row_of((width,) * 4) for width in range(len(WIDTHS))]
@@ -186,7 +186,7 @@ def show(told: dict[str, Any], every: bool) -> None:
 
 
 def uniform_table(uniform_s: dict[str, list[float]]) -> Table:
-    from trimtab.serving.slim_form import WIDTHS
+    from trimtab.serving.net.slim_form import WIDTHS
 
     table = Table(title="one width for all segments", box=SIMPLE, pad_edge=False)
     table.add_column("batch", justify="right")

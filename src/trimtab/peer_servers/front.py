@@ -8,8 +8,8 @@ import asyncio
 import signal
 
 from trimtab.peer_servers.work import CLASSES, HOST, IMAGE, asked
-from trimtab.serving.front import Metadata, Spec, ZeroFleet
-from trimtab.serving.http_front import HttpFront
+from trimtab.serving.front.http_front import HttpFront
+from trimtab.serving.nouns import Metadata, Spec, ZeroFleet
 
 MODEL = Metadata(
     "slim", (Spec("image", "FP32", (-1, *IMAGE)),), (Spec("logits", "FP32", (-1, CLASSES)),)

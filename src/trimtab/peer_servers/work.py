@@ -13,15 +13,13 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
-import trimtab.serving
 from trimtab.core import Array
-from trimtab.serving.segments import Segments
-from trimtab.serving.slim_form import SEGMENTS
-from trimtab.serving.slim_weights import load
+from trimtab.serving.net.segments import Segments
+from trimtab.serving.net.slim_form import SEGMENTS
+from trimtab.serving.net.slim_weights import SHIPPED, load
 
 HOST = "127.0.0.1"
 MODELS = ("noop", "net")
@@ -29,7 +27,6 @@ SIDE, CLASSES, PIXELS = 32, 100, 3 * 32 * 32
 IMAGE = (3, SIDE, SIDE)
 BATCH = 8  # images that a peer puts together at most
 WAIT_S = 0.002  # for which it may hold the first of them
-WEIGHTS = Path(trimtab.serving.__file__).with_name("slim.npz")
 
 Answers = Callable[[Array], Array]  # (N, 3, 32, 32) pixels to (N, 100) logits
 
@@ -69,7 +66,7 @@ def answers(model: str) -> Answers:
     """The work of one batch, warmed up."""
     if model == "noop":
         return lambda images: np.zeros((len(images), CLASSES), np.float32)
-    segments = Segments(load(WEIGHTS))
+    segments = Segments(load(SHIPPED))
 
     def run(images: Array) -> Array:
         x = images

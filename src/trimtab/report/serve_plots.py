@@ -19,8 +19,8 @@ from matplotlib.ticker import LogLocator, NullFormatter, PercentFormatter
 
 from trimtab.core import Array
 from trimtab.report.plots import PALETTE, STYLE
-from trimtab.serving.serve_profile import ServeProfile
-from trimtab.serving.slim_form import SEGMENTS, WIDTHS, Form, segment_macs
+from trimtab.serving.net.serve_profile import ServeProfile
+from trimtab.serving.net.slim_form import SEGMENTS, WIDTHS, Form, segment_macs
 
 SHARE = "share of the highest rate"
 DPI = 150

@@ -22,11 +22,11 @@ from trimtab.reproduce.slim_claims import BESIDE, HEURISTICS, LEARNED, OURS, SAT
 from trimtab.reproduce.slim_runs import BOUND, FIXED, router
 from trimtab.reproduce.tables import Row, Table, mean_row, row
 from trimtab.reproduce.trials import Trial
-from trimtab.serving.learned_router import SHIPPED_NETWORK
-from trimtab.serving.serve_profile import load as load_profile
-from trimtab.serving.serve_profile import tuple_s
-from trimtab.serving.slim_form import WIDTHS, row_of
-from trimtab.serving.slim_weights import load as load_weights
+from trimtab.serving.net.serve_profile import load as load_profile
+from trimtab.serving.net.serve_profile import tuple_s
+from trimtab.serving.net.slim_form import WIDTHS, row_of
+from trimtab.serving.net.slim_weights import SHIPPED
+from trimtab.serving.net.slim_weights import load as load_weights
 
 IN_TIME = "trimtab.reproduce.slim_runs:in_time"
 WITHOUT = "trimtab.reproduce.slim_runs:without_objective"
@@ -144,7 +144,7 @@ def _none(setup: Setup) -> list[Trial]:
 
 
 def _accuracy_tables(setup: Setup, found: Found) -> list[Table]:
-    measured = load_weights(SHIPPED_NETWORK).accuracy
+    measured = load_weights(SHIPPED).accuracy
     rows = [
         row(
             "-".join(f"{WIDTHS[width]:g}" for width in widths),

@@ -20,10 +20,7 @@ import numpy as np
 from trimtab.core import Array
 from trimtab.errors import ServeError
 from trimtab.reproduce.slim_runs import OBJECTIVE_S, router, stream
-from trimtab.serving import routers
-from trimtab.serving.fleet_state import ANSWERED, begin, fleets
-from trimtab.serving.greedy import Knobs
-from trimtab.serving.load_gen import (
+from trimtab.serving.client.load_gen import (
     Driven,
     drive,
     drive_closed,
@@ -31,9 +28,12 @@ from trimtab.serving.load_gen import (
     parameters_of,
     python_env,
 )
-from trimtab.serving.serve_profile import ServeProfile, tuple_s
-from trimtab.serving.serve_profile import load as load_profile
-from trimtab.serving.slim_form import COLOURS, WIDTHS, row_of
+from trimtab.serving.net.serve_profile import ServeProfile, tuple_s
+from trimtab.serving.net.serve_profile import load as load_profile
+from trimtab.serving.net.slim_form import COLOURS, WIDTHS, row_of
+from trimtab.serving.routing import routers
+from trimtab.serving.routing.fleet_state import ANSWERED, begin, fleets
+from trimtab.serving.routing.greedy import Knobs
 
 SHARES = (0.4, 0.4, 0.18)  # of a core: 1 : 1 : .45, and room for the front and the client
 START_S, END_S = 180.0, 40.0

@@ -16,7 +16,7 @@ from trimtab.reproduce.asked import Asked
 from trimtab.reproduce.slim_runs import router
 from trimtab.reproduce.tables import Row, mean_row
 from trimtab.reproduce.trials import Trial
-from trimtab.serving.serve_profile import load as load_profile
+from trimtab.serving.net.serve_profile import load as load_profile
 
 ONE = "trimtab.reproduce.slim_fleet:live_and_simulated"
 WORKERS = 1  # one fleet at a time: two would measure each other

@@ -13,13 +13,13 @@ import numpy as np
 
 from trimtab.core import Array
 from trimtab.errors import UnknownName
-from trimtab.serving import arrivals, learned_router, routers
-from trimtab.serving.bound import bound
-from trimtab.serving.fleet_state import Fleets, begin, fleets, totals
-from trimtab.serving.greedy import Knobs
-from trimtab.serving.serve_profile import ServeProfile
-from trimtab.serving.serve_profile import load as load_profile
-from trimtab.serving.slim_form import TUPLES, WIDTHS
+from trimtab.serving.net.serve_profile import ServeProfile
+from trimtab.serving.net.serve_profile import load as load_profile
+from trimtab.serving.net.slim_form import TUPLES, WIDTHS
+from trimtab.serving.routing import arrivals, learned_router, routers
+from trimtab.serving.routing.bound import bound
+from trimtab.serving.routing.fleet_state import Fleets, begin, fleets, totals
+from trimtab.serving.routing.greedy import Knobs
 from trimtab.traces.azure_llm import read_azure_llm
 
 SPEEDS = (1.0, 1.0, 0.45)

@@ -21,20 +21,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trimtab.errors import ServeError
-from trimtab.serving import slim_weights
-from trimtab.serving.grpc_front import GrpcFront
-from trimtab.serving.http_front import HttpFront
-from trimtab.serving.live_fleet import LiveFleet
-from trimtab.serving.live_router import Router, router_of, tried
-from trimtab.serving.member import Member
-from trimtab.serving.serve_profile import ServeProfile, path_of, shipped_for
-from trimtab.serving.serve_profile import load as load_profile
-from trimtab.serving.server import NOOP, WEIGHTS, checked_device, digest_of
-from trimtab.serving.slim_form import WIDTHS, row_of
-from trimtab.serving.spawn import Processes, RayActors
+from trimtab.serving.fleet.fleet import LiveFleet
+from trimtab.serving.fleet.member import Member
+from trimtab.serving.fleet.router import Router, router_of, tried
+from trimtab.serving.front.grpc_front import GrpcFront
+from trimtab.serving.front.http_front import HttpFront
+from trimtab.serving.net import slim_weights
+from trimtab.serving.net.serve_profile import ServeProfile, path_of, shipped_for
+from trimtab.serving.net.serve_profile import load as load_profile
+from trimtab.serving.net.slim_form import WIDTHS, row_of
+from trimtab.serving.server.server import NOOP, WEIGHTS, checked_device, digest_of
+from trimtab.serving.server.spawn import Processes, RayActors
 
 if TYPE_CHECKING:
-    from trimtab.serving.tracing import Tracer
+    from trimtab.serving.fleet.tracing import Tracer
 
 OFF = -1  # as a port
 NOOP_QUEUE = 4096
@@ -294,7 +294,7 @@ def tracer_of(settings: Settings) -> Tracer | None:
     """What is told of requests that have ended; without it nothing is imported."""
     if not settings.otlp:
         return None
-    from trimtab.serving.tracing import Tracer
+    from trimtab.serving.fleet.tracing import Tracer
 
     return Tracer(settings.otlp, settings.trace_share)
 
@@ -302,7 +302,7 @@ def tracer_of(settings: Settings) -> Tracer | None:
 def metrics_text(fleet: LiveFleet) -> Callable[[], str]:
     """What /metrics answers."""
     try:
-        text = importlib.import_module("trimtab.serving.metrics_text").text
+        text = importlib.import_module("trimtab.serving.front.metrics_text").text
     except ModuleNotFoundError:
         return str
     return lambda: str(text(fleet.view()))

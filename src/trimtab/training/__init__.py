@@ -15,15 +15,15 @@ from trimtab.errors import PolicyError, UnknownName
 BY_NAME: dict[str, str] = {
     "adlro": "trimtab.training.adlro:train_adlro",
     "dqn": "trimtab.training.dqn:train_dqn",
-    "router": "trimtab.training.router:train_router",
-    "slim": "trimtab.training.slim:train_slim",
+    "router": "trimtab.serving.training.router:train_router",
+    "slim": "trimtab.serving.training.slim:train_slim",
 }
 # name -> "module:dataclass" of the settings that the function takes beside its own
 SETTINGS: dict[str, str] = {
     "adlro": "trimtab.policies.branched:Settings",
     "dqn": "trimtab.policies.dqn_learner:Settings",
-    "router": "trimtab.training.router:RouterSettings",
-    "slim": "trimtab.training.slim_learner:Settings",
+    "router": "trimtab.serving.training.router:RouterSettings",
+    "slim": "trimtab.serving.training.slim_learner:Settings",
 }
 OURS = ("out", "command")  # arguments that are no settings
 

@@ -9,7 +9,7 @@ import pytest
 from trimtab import cli
 from trimtab.bench import fault_claims
 from trimtab.bench.faults import AFTER, FLOODS, Plan, Session, Step, around, flood, rung, stepped
-from trimtab.serving.load_gen import Driven
+from trimtab.serving.client.load_gen import Driven
 
 
 def driven(planned_s, sent_s, latency_s, status):

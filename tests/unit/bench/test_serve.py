@@ -28,9 +28,9 @@ from trimtab.bench.serve_wires import (
 from trimtab.errors import ServeError, UnknownName
 from trimtab.peer_servers.front import MODEL
 from trimtab.peer_servers.ours import words
-from trimtab.serving.front import Answer
-from trimtab.serving.load_gen import Driven, python_env
-from trimtab.serving.oip import read_request, write_answer
+from trimtab.serving.client.load_gen import Driven, python_env
+from trimtab.serving.front.oip import read_request, write_answer
+from trimtab.serving.nouns import Answer
 
 FRONT = [sys.executable, "-P", "-m", "trimtab.peer_servers.front", "--model", "noop"]
 

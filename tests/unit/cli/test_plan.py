@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -188,3 +189,9 @@ def test_a_fit_shows_the_errors_of_every_source(plan, monkeypatch, tmp_path):
     ]
     code, out, _ = plan("--fit", tmp_path, "--json", "-")
     assert [row["held_out_error"] for row in json.loads(out)] == [None, 0.08]
+
+
+def test_a_folder_without_tables_is_one_line_that_says_what_is_missing(plan, tmp_path: Path):
+    code, _, err = plan("--fit", tmp_path)
+    assert code == 2
+    assert "is missing" in err and "Traceback" not in err

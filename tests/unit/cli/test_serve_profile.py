@@ -7,9 +7,10 @@ import pytest
 
 from trimtab.cli.serve_profile import profile
 from trimtab.errors import ServeError
-from trimtab.serving import measure, serve_profile, slim_weights
-from trimtab.serving.slim_form import Form, macs, row_of
-from trimtab.serving.slim_weights import shapes
+from trimtab.serving.net import serve_profile, slim_weights
+from trimtab.serving.net.slim_form import Form, macs, row_of
+from trimtab.serving.net.slim_weights import shapes
+from trimtab.serving.server import measure
 
 TINY = Form(channels=(16, 16, 32, 32), group=4, classes=5, blocks=(1, 1, 1, 1), side=8)
 
@@ -75,7 +76,7 @@ def test_the_figures_are_written(weights, tmp_path, capsys):
 
 
 def test_stated_watts_are_kept_where_there_is_no_meter(weights, tmp_path, monkeypatch):
-    monkeypatch.setattr("trimtab.serving.power._rapl", lambda *_: None)
+    monkeypatch.setattr("trimtab.serving.server.power._rapl", lambda *_: None)
     shown = told(weights, tmp_path, idle_w=3.0, busy_w=8.0)
     assert (shown["idle_w"], shown["busy_w"]) == (3.0, 8.0)
     assert "there is no meter" in shown["source"]

@@ -10,8 +10,8 @@ import pytest
 from trimtab.cli import serve_top
 from trimtab.cli.serve_top import Seen, looked, metrics_address, summary, top
 from trimtab.errors import ServeError
-from trimtab.serving.metrics_text import text
-from trimtab.serving.slim_form import row_of
+from trimtab.serving.front.metrics_text import text
+from trimtab.serving.net.slim_form import row_of
 from trimtab.serving.view import FleetView, ServerView
 
 

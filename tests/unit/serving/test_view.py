@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from trimtab.serving.figures import Figures
-from trimtab.serving.front import Why
-from trimtab.serving.metrics_text import text
-from trimtab.serving.slim_form import row_of
+from trimtab.serving.fleet.figures import Figures
+from trimtab.serving.front.metrics_text import text
+from trimtab.serving.net.slim_form import row_of
+from trimtab.serving.nouns import Why
 from trimtab.serving.view import LATENCY_EDGES_S, FleetView, Recent, quantile_s
 
 

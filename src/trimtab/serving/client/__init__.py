@@ -1,0 +1,1 @@
+"""Clients that load a server from the outside."""

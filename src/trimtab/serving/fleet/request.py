@@ -1,0 +1,143 @@
+"""One request inside a live fleet: its rows, what has come of them, and its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trimtab.core import Array
+from trimtab.serving.fleet.state import Live
+from trimtab.serving.net.slim_form import COLOURS, TUPLES, WIDTHS
+from trimtab.serving.net.slim_weights import Weights
+from trimtab.serving.nouns import Answer, Asked, Metadata, Spec, Why
+
+if TYPE_CHECKING:
+    from trimtab.serving.fleet.fleet import LiveFleet
+
+WIDTH_TEXT = [",".join(f"{WIDTHS[width]:g}" for width in widths) for widths in TUPLES]
+
+
+class Request:
+    """A request of one or more rows, answered when all of them are."""
+
+    __slots__ = ("arrived_s", "asked", "closed", "done", "due_s", "fleet", "left", "logits", "rows",
+                 "server", "slots", "widths")  # fmt: skip
+
+    def __init__(self, fleet: LiveFleet, asked: Asked, done: Callable[[Answer], None]) -> None:
+        self.fleet, self.asked, self.done = fleet, asked, done
+        self.rows: Array = asked.inputs["image"]
+        self.slots: list[int] = []
+        self.left = len(self.rows)
+        self.closed = False
+        self.arrived_s = self.due_s = 0.0
+        self.logits: Array | None = None
+        self.widths: list[int] = []
+        self.server = ""
+
+    def cancel(self) -> None:
+        """Nobody waits for this any more."""
+        self.fleet.cancel(self)
+
+    def take(self, row: int, logits: Array, widths: int, server: str) -> bool:
+        """Take the (1, classes) logits of a row; True where it was the last."""
+        if self.logits is None:
+            many = len(self.rows) > 1
+            self.logits = (
+                np.empty((len(self.rows), logits.shape[1]), np.float32) if many else logits
+            )
+        if len(self.rows) > 1:
+            self.logits[row] = logits[0]
+        self.widths.append(widths)
+        self.server = server
+        self.left -= 1
+        return self.left == 0
+
+
+class Slots:
+    """Which row of which request each slot of the arrays stands for."""
+
+    def __init__(self, x: Live) -> None:
+        self.x, count = x, len(x.slot)
+        self.free = list(range(count - 1, -1, -1))
+        self.owner: list[Request | None] = [None] * count
+        self.place = [0] * count  # row of its request
+        self.rows: list[Any] = [None] * count  # bytes that its next segment takes
+        self.arrivals = 0  # since the last turn
+
+    def give(self, request: Request, hard_s: float, rank: int) -> None:
+        """Give every row of a request a slot, and note their arrival."""
+        x, image = self.x, np.ascontiguousarray(request.rows)
+        count, whole, at = len(image), image.data.cast("B"), self.arrivals
+        size = len(whole) // count
+        for row in range(count):
+            slot = self.free.pop()
+            self.owner[slot], self.place[slot] = request, row
+            self.rows[slot] = whole[row * size : (row + 1) * size] if count > 1 else whole
+            request.slots.append(slot)
+        self.arrivals += count
+        # numpy writes a single number faster by its place than by a slice
+        mine, slots = (at, slot) if count == 1 else (slice(at, at + count), request.slots)
+        x.new_slot[mine], x.new_rank[mine], x.new_hard_s[mine] = slots, rank, hard_s
+        x.new_arrival_s[mine], x.new_due_s[mine] = request.arrived_s, request.due_s
+
+    def free_again(self, slot: int) -> None:
+        """Let a slot be used again."""
+        self.owner[slot] = self.rows[slot] = None
+        self.free.append(slot)
+
+
+def answer_of(request: Request, labels: Array) -> Answer:
+    """The outputs asked for, and how they were made."""
+    logits = request.logits
+    assert logits is not None
+    outputs: dict[str, Array] = {}
+    for name in request.asked.outputs:
+        if name == "logits":
+            outputs[name] = logits
+        else:
+            best = logits.argmax(axis=1)
+            outputs[name] = best if name == "class" else labels[best]
+    used = request.widths
+    if len(used) == 1:
+        told = WIDTH_TEXT[used[0]]
+    else:
+        told = ";".join(WIDTH_TEXT[row] for row in sorted(set(used)))
+    return Answer(outputs, parameters={"widths": told, "server": request.server})
+
+
+def refusal(why: Why, reason: str, retry_after_s: float = 0.0) -> Answer:
+    """An answer that is none."""
+    return Answer(why=why, reason=reason, retry_after_s=retry_after_s)
+
+
+def metadata_of(weights: Weights, name: str) -> Metadata:
+    """The model as clients see it."""
+    form = weights.form
+    return Metadata(
+        name,
+        (Spec("image", "FP32", (-1, COLOURS, form.side, form.side)),),
+        (
+            Spec("logits", "FP32", (-1, form.classes)),
+            Spec("class", "INT64", (-1,)),
+            Spec("label", "BYTES", (-1,)),
+        ),
+    )
+
+
+def labels_of(weights: Weights) -> Array:
+    """(classes,) names as bytes; numbers where the weight file has none."""
+    found: Sequence[str] = weights.facts.get("classes") or ()
+    if not isinstance(found, list) or len(found) != weights.form.classes:
+        found = [str(number) for number in range(weights.form.classes)]
+    labels = np.empty(len(found), object)
+    labels[:] = [name.encode() for name in found]
+    return labels
+
+
+def count_problem(rows: int, rows_max: int) -> str:
+    """Why so many rows cannot be served."""
+    if rows == 0:
+        return "image has 0 rows; send at least one"
+    return f"image has {rows} rows; send at most {rows_max} in one request"

@@ -1,0 +1,1 @@
+"""The slimmable network: its form, its weights, its segments as they run, what they cost."""

@@ -1,0 +1,1 @@
+"""How the network and the learned routers that ship are trained."""
