@@ -5,8 +5,8 @@ from trimtab.policies import named
 from trimtab.rules.room import Room
 from trimtab.run import run
 from trimtab.sim.backend import SimBackend
-from trimtab.traces.presets import preset
-from trimtab.traces.synthetic import generate
+from trimtab.traces.scenes.presets import preset
+from trimtab.traces.scenes.synthetic import generate
 
 
 class ShortestOnFastest:

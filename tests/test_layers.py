@@ -13,10 +13,10 @@ PACKAGE = Path(__file__).parent.parent / "src" / "trimtab"
 # A unit is a file or a folder directly in the package. A new one goes into this table first.
 LAYERS = {
     0: {"core", "errors", "compiled", "sources", "files"},
-    1: {"rules", "fragment", "load", "specs"},
+    1: {"rules", "fragment", "load", "training"},
     2: {"traces", "sim", "codecs", "serving", "llm", "live", "metrics", "run"},
     3: {"envs", "policies", "hyperscore", "peer_servers"},
-    4: {"compare", "report", "reproduce", "bench", "training"},
+    4: {"compare", "report", "reproduce", "bench"},
     5: {"dashboard", "cli", "testing"},
     6: {"__init__", "__main__"},
 }

@@ -24,8 +24,8 @@ from trimtab.sim import packing, rlscheduler
 from trimtab.sim.backend import SimBackend
 from trimtab.sim.whole import ended_state, is_pool, pool_totals, simulate, simulate_pool
 from trimtab.sim.world import Models, fitted, outages, unhostable
-from trimtab.traces import openb
-from trimtab.traces.scene import DEFAULT, Scene, open_scene
+from trimtab.traces.readers import openb
+from trimtab.traces.scenes.scene import DEFAULT, Scene, open_scene
 
 PACKERS = {
     "random": packing.RANDOM,

@@ -3,15 +3,12 @@
 import hashlib
 import json
 import lzma
-import os
 import re
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pytest
+from tests.data import found
 
-DATA = Path(os.environ.get("TRIMTAB_DATA") or Path(__file__).parents[3] / "shared")
 BLOCK = 8192  # rows that NumPy adds up at a time where it has to buffer them
 
 
@@ -30,16 +27,6 @@ class Log(NamedTuple):
     def width(self) -> np.ndarray:
         """Whole nodes of each job, (J,)."""
         return -(-self.procs * self.nodes // self.procs_of_all)
-
-
-def found(*parts: str) -> Path:
-    """A file in the data folder, or a skipped test."""
-    path = DATA.joinpath(*parts)
-    if not path.is_file():
-        pytest.skip(
-            f"no {'/'.join(parts)} in the data folder; set TRIMTAB_DATA to the folder that has it"
-        )
-    return path
 
 
 def expected(name: str) -> list[dict]:

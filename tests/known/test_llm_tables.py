@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.known.logs import found
+from tests.data import found
 
 from trimtab.llm.cost import training
 from trimtab.llm.cost.constants import PATH, law_of

@@ -3,20 +3,18 @@
 import csv
 import gzip
 import json
-import os
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.data import FOLDER
 
 from trimtab.errors import TraceError
 from trimtab.sim import packing
-from trimtab.traces import openb
+from trimtab.traces.readers import openb
 
-SHARED = Path(os.environ.get("TRIMTAB_DATA", Path(__file__).parents[3] / "shared"))
-TRACE = SHARED / "data" / "alibaba_gpu"
-REFERENCE = SHARED / "reference" / "scheduling"
+TRACE = FOLDER / "data" / "alibaba_gpu"
+REFERENCE = FOLDER / "reference" / "scheduling"
 POLICIES = {
     "01-Random": packing.RANDOM,
     "02-DotProd": packing.DOT_PRODUCT,
@@ -30,7 +28,7 @@ ENTRIES = ["openb_pod_list_default|42", "openb_pod_list_default|43"]
 
 needs_data = pytest.mark.skipif(
     not (TRACE.is_dir() and REFERENCE.is_dir()),
-    reason="openb and its reference values are not here; point TRIMTAB_DATA at the folder with "
+    reason="openb and its reference values are not here; set TRIMTAB_DATA to the folder with "
     "data/alibaba_gpu and reference/scheduling",
 )
 

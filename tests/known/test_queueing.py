@@ -8,7 +8,7 @@ import pytest
 from trimtab.core import Status, cluster
 from trimtab.sim.pool import NO_BACKFILL, run_pool
 from trimtab.sim.whole import simulate
-from trimtab.traces.synthetic import generate
+from trimtab.traces.scenes.synthetic import generate
 
 BATCHES = 40
 WARM = 0.05  # of the jobs, which still feel the empty start

@@ -11,7 +11,7 @@ from trimtab.errors import PolicyError
 from trimtab.policies.adlro import AdlroPolicy, read_net
 from trimtab.policies.branched import Settings, train
 from trimtab.testing import check_policy
-from trimtab.traces.adlro import adlro_cluster, adlro_jobs, adlro_profile
+from trimtab.traces.scenes.adlro import adlro_cluster, adlro_jobs, adlro_profile
 
 pytestmark = pytest.mark.learn
 MACHINES = adlro_cluster(volta=2, turing=1, radeon=1)

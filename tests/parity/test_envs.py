@@ -13,7 +13,7 @@ from trimtab.policies import named
 from trimtab.run import run
 from trimtab.sim.backend import SimBackend
 from trimtab.sim.whole import simulate
-from trimtab.traces.scene import open_scene
+from trimtab.traces.scenes.scene import open_scene
 
 JOBS = 120
 

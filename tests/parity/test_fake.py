@@ -28,8 +28,8 @@ from trimtab.run import run
 from trimtab.sim.backend import SimBackend
 from trimtab.sim.world import Models, outages
 from trimtab.testing import small_cluster, small_workload
-from trimtab.traces.presets import preset
-from trimtab.traces.synthetic import generate
+from trimtab.traces.scenes.presets import preset
+from trimtab.traces.scenes.synthetic import generate
 
 SHOWN = ("queue", "free", "gpu_free", "gpu_mem_free", "jobs", "demand", "state", "recent")
 SAME_STATE = ("status", "left", "active", "start_s", "end_s", "kept_s", "attained_s", "tries")

@@ -16,8 +16,8 @@ from trimtab.sim import kernel
 from trimtab.sim.backend import SimBackend, events_of
 from trimtab.sim.loop import DONE, run_rule, set_rank
 from trimtab.sim.world import Models, make_world, outages
-from trimtab.traces.presets import preset
-from trimtab.traces.synthetic import generate
+from trimtab.traces.scenes.presets import preset
+from trimtab.traces.scenes.synthetic import generate
 
 JOBS, FIRST = 80, 37
 

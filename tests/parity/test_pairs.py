@@ -10,9 +10,9 @@ from trimtab.policies import named
 from trimtab.run import run
 from trimtab.sim.backend import SimBackend
 from trimtab.sim.world import Models
-from trimtab.traces.adlro import adlro_cluster, adlro_jobs, adlro_profile
-from trimtab.traces.presets import preset
-from trimtab.traces.synthetic import generate
+from trimtab.traces.scenes.adlro import adlro_cluster, adlro_jobs, adlro_profile
+from trimtab.traces.scenes.presets import preset
+from trimtab.traces.scenes.synthetic import generate
 
 
 def scene(seed, estimate="noisy", load=0.95, jobs=150):

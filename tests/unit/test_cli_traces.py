@@ -17,8 +17,8 @@ from trimtab import cli
 from trimtab.cli.shown import resumable, size_bytes
 from trimtab.errors import TrimtabError
 from trimtab.traces.alibaba2018.tables import TABLES
-from trimtab.traces.prometheus import DEFAULT
-from trimtab.traces.samples_file import load_samples
+from trimtab.traces.load.prometheus import DEFAULT
+from trimtab.traces.load.samples_file import load_samples
 
 TWIN = "alibaba2018-like"
 SMALL = ("--machines", "12", "--days", "1.2", "--set", "instances=3000")

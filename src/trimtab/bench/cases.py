@@ -25,9 +25,9 @@ from trimtab.rules.names import parse
 from trimtab.sim import packing, pool
 from trimtab.sim.backend import SimBackend
 from trimtab.sim.whole import order_keys, queue_rank, simulate
-from trimtab.traces import openb
-from trimtab.traces.presets import mixed_gpu_profile
-from trimtab.traces.scene import open_scene
+from trimtab.traces.readers import openb
+from trimtab.traces.scenes.presets import mixed_gpu_profile
+from trimtab.traces.scenes.scene import open_scene
 
 REPEATS = 5
 HETERO_RULE = "sjf+easy+fastest"
@@ -271,8 +271,8 @@ def fresh(jobs: int) -> str:
     return f"""
 import resource, sys
 from trimtab.sim.whole import simulate
-from trimtab.traces.presets import preset
-from trimtab.traces.synthetic import generate
+from trimtab.traces.scenes.presets import preset
+from trimtab.traces.scenes.synthetic import generate
 
 cluster, profile = preset("mixed-gpu")
 work = generate("mixed-gpu", jobs={jobs}, load=0.5, median_s=300.0, sigma=0.8, pinned=0.0)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from trimtab.core import Array, Cluster, Workload, cluster, workload
-from trimtab.traces import synthetic
-from trimtab.traces.presets import mixed_gpu_cluster
+from trimtab.traces.scenes import synthetic
+from trimtab.traces.scenes.presets import mixed_gpu_cluster
 
 SEED = 19980427
 SDSC_JOBS, SDSC_NODES, SDSC_LOAD = 59_705, 128, 0.83

@@ -20,7 +20,7 @@ from trimtab.policies.adlro import SHIPPED, AdlroPolicy, AdlroRule, read_net
 from trimtab.run import run
 from trimtab.sim.backend import SimBackend
 from trimtab.sim.world import Models
-from trimtab.traces.adlro import adlro_cluster, adlro_jobs, adlro_profile
+from trimtab.traces.scenes.adlro import adlro_cluster, adlro_jobs, adlro_profile
 
 MODELS = Models(startup_s=30.0, move_s=30.0)
 CLUSTERS = 64  # of the field whose decisions are labelled

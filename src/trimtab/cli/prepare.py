@@ -97,7 +97,7 @@ def trace_prepare(
                     workers=on_ray(ray) if ray else None, told=told,
                 )  # fmt: skip
         else:
-            from trimtab.traces.samples_file import read_samples
+            from trimtab.traces.load.samples_file import read_samples
 
             manifest = prepare_samples(read_samples(source), to, options=options)
         page = write_prepared_report(to)
@@ -112,7 +112,7 @@ def trace_prepare(
 
 def is_load(source: str) -> bool:
     """Whether a folder holds samples of load and none of the trace's tables."""
-    from trimtab.traces.samples_file import samples_kind
+    from trimtab.traces.load.samples_file import samples_kind
 
     try:
         return samples_kind(source) in ("planetlab", "bitbrains")

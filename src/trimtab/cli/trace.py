@@ -47,8 +47,8 @@ def trace_describe(
     json_file: JsonOption = None,
 ) -> None:
     """Say what a trace holds: jobs, arrivals, run times, requests, demands, dependencies."""
-    from trimtab.traces.describe import describe
-    from trimtab.traces.scene import open_scene
+    from trimtab.traces.scenes.describe import describe
+    from trimtab.traces.scenes.scene import open_scene
 
     scene = open_scene(trace, cluster, lenient=lenient)
     told = describe(scene.workload, scene.cluster, scene.profile)
@@ -74,7 +74,7 @@ def trace_convert(
 ) -> None:
     """Read a trace, check it and save it as Parquet."""
     from trimtab.traces import read
-    from trimtab.traces.parquet import save
+    from trimtab.traces.readers.parquet import save
 
     work = read(trace, lenient=lenient)
     work = work.window(start, jobs) if start or jobs is not None else work
@@ -125,8 +125,9 @@ def trace_generate(
         raise TrimtabError(f"{name}: where to? add --out jobs.parquet")
     import numpy as np
 
-    from trimtab.traces import read, synthetic
-    from trimtab.traces.parquet import save
+    from trimtab.traces import read
+    from trimtab.traces.readers.parquet import save
+    from trimtab.traces.scenes import synthetic
 
     with suited(name, settings):
         if name in synthetic.BY_NAME or not Path(name).exists():
@@ -205,7 +206,7 @@ def trace_sample(
     """Collect the load of machines: CPU, memory, network, disk and GPU use, a row a sample."""
     import time
 
-    from trimtab.traces.samples_file import read_samples, save_samples
+    from trimtab.traces.load.samples_file import read_samples, save_samples
 
     for option, value in (("--every", every), ("--seconds", seconds)):
         if not 0 < value < math.inf:
@@ -213,7 +214,7 @@ def trace_sample(
     if source == "live":
         samples = watched(every, seconds)
     elif source.startswith(("http://", "https://")):
-        from trimtab.traces.prometheus import query_range
+        from trimtab.traces.load.prometheus import query_range
 
         now_s = time.time()
         samples = query_range(source, start_s=now_s - seconds, end_s=now_s, step_s=every)

@@ -40,8 +40,8 @@ from trimtab.sim.backend import events_of
 from trimtab.sim.choice import OK, start
 from trimtab.sim.kernel import advance
 from trimtab.sim.world import Models, check_hostable, expected_mix, fitted, make_world
-from trimtab.traces.presets import preset
-from trimtab.traces.synthetic import generate
+from trimtab.traces.scenes.presets import preset
+from trimtab.traces.scenes.synthetic import generate
 
 TOTAL_NAMES = tuple(TOTALS.names or ())
 QUEUE, GRID = 0, 1  # codecs, as compiled code knows them

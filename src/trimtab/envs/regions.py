@@ -21,8 +21,8 @@ from trimtab.sim.choice import OK, start
 from trimtab.sim.kernel import advance
 from trimtab.sim.log import QUEUED
 from trimtab.sim.world import Models, check_hostable
-from trimtab.traces.presets import preset
-from trimtab.traces.synthetic import generate
+from trimtab.traces.scenes.presets import preset
+from trimtab.traces.scenes.synthetic import generate
 
 HIDDEN = 2  # of NODE_STATE.up: rules see a node that is not up, and its region makes it 1 again
 

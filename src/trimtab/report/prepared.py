@@ -37,9 +37,9 @@ from trimtab.report.prepared_figures import (
 )
 from trimtab.report.prepared_plots import Line, line
 from trimtab.report.table import shown, unit
+from trimtab.traces.alibaba2018.published import PUBLISHED
 from trimtab.traces.prepare.route import BEFORE_S
 from trimtab.traces.prepare.rules import ABNORMAL, CAPACITY, DUPLICATE, MISSING, RULES
-from trimtab.traces.twin import PUBLISHED
 
 __all__ = ["quantile_rows", "write_prepared_report"]
 

@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 from trimtab.core import Array
 from trimtab.errors import TraceError
 from trimtab.traces import MADE_BY, MANIFEST, is_prepared
-from trimtab.traces.parquet import KEY
-from trimtab.traces.twin import PUBLISHED
-from trimtab.traces.twin.statistics import job_shape, quantiles
+from trimtab.traces.alibaba2018.published import PUBLISHED
+from trimtab.traces.alibaba2018.statistics import job_shape, quantiles
+from trimtab.traces.readers.parquet import KEY
 
 DAY_S = 86_400
 LARGE = 6000  # instances; PUBLISHED says why they count apart

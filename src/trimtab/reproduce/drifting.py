@@ -17,7 +17,7 @@ from trimtab.sim import heap
 from trimtab.sim.backend import SimBackend, frozen
 from trimtab.sim.runs import set_end, settle_run
 from trimtab.sim.world import Models
-from trimtab.traces.adlro import (
+from trimtab.traces.scenes.adlro import (
     DRAWN,
     JOB_KINDS,
     NODE_KINDS,

@@ -36,7 +36,7 @@ from trimtab.llm.world.world import (
 from trimtab.llm.world.world_replan import DAY, replan
 from trimtab.llm.world.world_rules import best_constant, deserves, fixed_rule, myopic
 from trimtab.llm.world.world_tables import tables
-from trimtab.traces.samples_file import read_samples, samples_kind
+from trimtab.traces.load.samples_file import read_samples, samples_kind
 
 TRACE_SEED = 0  # of generated traces: seeds differ in windows and learning, not in the trace
 EPOCHS = 48  # of a window: four hours

@@ -18,7 +18,7 @@ from trimtab.run import run
 from trimtab.sim.backend import SimBackend
 from trimtab.sim.whole import simulate
 from trimtab.sim.world import Models, fitted
-from trimtab.traces.scene import open_scene
+from trimtab.traces.scenes.scene import open_scene
 
 STARTUP_S = MOVE_S = 30.0
 KEPT = (

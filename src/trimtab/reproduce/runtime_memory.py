@@ -18,7 +18,7 @@ from trimtab.core import Array
 from trimtab.errors import TraceError
 from trimtab.metrics import interval
 from trimtab.policies.memory import RuntimeMemory
-from trimtab.traces.gavel import MEASURED, STEPS_HZ
+from trimtab.traces.scenes.gavel import MEASURED, STEPS_HZ
 
 OBSERVATIONS = (1, 5, 20)
 NOISE = 0.1  # standard deviation of a run's logarithm, assumed: the table has one run a cell

@@ -20,7 +20,7 @@ from trimtab.serving.routing import arrivals, learned_router, routers
 from trimtab.serving.routing.bound import bound
 from trimtab.serving.routing.fleet_state import Fleets, begin, fleets, totals
 from trimtab.serving.routing.greedy import Knobs
-from trimtab.traces.azure_llm import read_azure_llm
+from trimtab.traces.readers.azure_llm import read_azure_llm
 
 SPEEDS = (1.0, 1.0, 0.45)
 OBJECTIVE_S = 0.1

@@ -11,8 +11,8 @@ from typing import Any
 
 from trimtab.policies.milp import optimum, preemptive_bound_s
 from trimtab.reproduce.runs import STARTUP_S, result_of
-from trimtab.traces.presets import preset
-from trimtab.traces.synthetic import generate
+from trimtab.traces.scenes.presets import preset
+from trimtab.traces.scenes.synthetic import generate
 
 GPUS = {"volta": 2, "turing": 1, "radeon": 1}
 JOBS = 8

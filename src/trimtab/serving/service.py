@@ -30,7 +30,7 @@ from trimtab.serving.net import slim_weights
 from trimtab.serving.net.serve_profile import ServeProfile, path_of, shipped_for
 from trimtab.serving.net.serve_profile import load as load_profile
 from trimtab.serving.net.slim_form import WIDTHS, row_of
-from trimtab.serving.server.server import NOOP, WEIGHTS, checked_device, digest_of
+from trimtab.serving.server.server import NOOP, checked_device, digest_of
 from trimtab.serving.server.spawn import Processes, RayActors
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Service:
                 f"trimtab serve profile --device {settings.device}, then --profile"
             )
         say("starting; the first time after an update, rules are compiled for about half a minute")
-        self.weights = slim_weights.load(settings.weights or WEIGHTS)
+        self.weights = slim_weights.load(settings.weights or slim_weights.SHIPPED)
         self.profile = profile_of(settings.profile or shipped_for(settings.device), self.weights)
         self.fixed = fixed_row(settings.fixed)
         self.token = settings.token or secrets.token_urlsafe(16)

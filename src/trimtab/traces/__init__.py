@@ -9,23 +9,23 @@ from pathlib import Path
 
 from trimtab.core import Workload
 from trimtab.errors import TraceError
-from trimtab.traces.alibaba2017 import is_alibaba2017
-from trimtab.traces.csv_rows import content
-from trimtab.traces.pai import is_pai
-from trimtab.traces.philly import is_job_log
-from trimtab.traces.sacct import is_sacct
-from trimtab.traces.swf import WIDTH
+from trimtab.traces.readers.alibaba2017 import is_alibaba2017
+from trimtab.traces.readers.csv_rows import content
+from trimtab.traces.readers.pai import is_pai
+from trimtab.traces.readers.philly import is_job_log
+from trimtab.traces.readers.sacct import is_sacct
+from trimtab.traces.readers.swf import WIDTH
 
 PACKED = (".gz", ".xz", ".bz2")
 READERS = {  # kind of file: module and function(path, *, lenient)
-    "swf": ("trimtab.traces.swf", "read_swf"),
-    "parquet": ("trimtab.traces.parquet", "load"),
-    "openb": ("trimtab.traces.openb", "read_workload"),
-    "alibaba2017": ("trimtab.traces.alibaba2017", "read_alibaba2017"),
-    "pai": ("trimtab.traces.pai", "read_pai"),
-    "philly": ("trimtab.traces.philly", "read_philly"),
-    "azure-llm": ("trimtab.traces.azure_llm", "read_azure_llm"),
-    "sacct": ("trimtab.traces.sacct", "read_sacct"),
+    "swf": ("trimtab.traces.readers.swf", "read_swf"),
+    "parquet": ("trimtab.traces.readers.parquet", "load"),
+    "openb": ("trimtab.traces.readers.openb", "read_workload"),
+    "alibaba2017": ("trimtab.traces.readers.alibaba2017", "read_alibaba2017"),
+    "pai": ("trimtab.traces.readers.pai", "read_pai"),
+    "philly": ("trimtab.traces.readers.philly", "read_philly"),
+    "azure-llm": ("trimtab.traces.readers.azure_llm", "read_azure_llm"),
+    "sacct": ("trimtab.traces.readers.sacct", "read_sacct"),
     "prepared": ("trimtab.traces", "read_prepared"),
 }
 BEGINS = {  # of a header: the kind of file

@@ -24,7 +24,7 @@ from trimtab.core import Array, Cluster, Profile
 from trimtab.envs.branches import Branches
 from trimtab.policies.branched import Settings, Told, train
 from trimtab.sim.world import Models
-from trimtab.traces.adlro import (
+from trimtab.traces.scenes.adlro import (
     ESTIMATES,
     JOB_KINDS,
     SIZES,

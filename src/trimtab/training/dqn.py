@@ -16,9 +16,9 @@ from trimtab.errors import PolicyError
 from trimtab.policies.dqn_learner import Learner, Settings, train
 from trimtab.policies.dqn_net import export
 from trimtab.sim.world import Models
-from trimtab.traces.presets import preset
-from trimtab.traces.scene import open_scene
-from trimtab.traces.synthetic import generate
+from trimtab.traces.scenes.presets import preset
+from trimtab.traces.scenes.scene import open_scene
+from trimtab.traces.scenes.synthetic import generate
 from trimtab.training.checkpoint import (
     device_of,
     log_to,

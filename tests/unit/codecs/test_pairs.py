@@ -8,7 +8,7 @@ from trimtab.codecs.pairs import FEATURES, MOVE, START, SWAP, WIDTH, PairsCodec
 from trimtab.core import Move, Start, Stop, cluster, workload
 from trimtab.sim.backend import SimBackend
 from trimtab.testing import check_codec
-from trimtab.traces.adlro import adlro_cluster, adlro_jobs, adlro_profile
+from trimtab.traces.scenes.adlro import adlro_cluster, adlro_jobs, adlro_profile
 
 COLUMN = {name: i for i, name in enumerate(FEATURES)}
 

@@ -7,7 +7,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from trimtab.core import cluster
 from trimtab.envs.batched import BatchedEnv
-from trimtab.traces.synthetic import generate
+from trimtab.traces.scenes.synthetic import generate
 
 
 def batch(clusters=6, **settings):

@@ -5,7 +5,7 @@ import pytest
 
 from trimtab.core import TOTALS, cluster, workload
 from trimtab.envs.single import ClusterEnv
-from trimtab.traces.synthetic import generate
+from trimtab.traces.scenes.synthetic import generate
 
 
 def overloaded(**settings):

@@ -22,9 +22,9 @@ from trimtab.load.gpus import (
     replayed,
 )
 from trimtab.load.samples import Samples
-from trimtab.traces.adlro import adlro_cluster
-from trimtab.traces.cluster_file import read_cluster
-from trimtab.traces.samples_file import load_samples, save_samples
+from trimtab.traces.load.samples_file import load_samples, save_samples
+from trimtab.traces.scenes.adlro import adlro_cluster
+from trimtab.traces.scenes.cluster_file import read_cluster
 
 NAN = np.nan
 COLUMNS = GpuSamples._fields[:7]

@@ -10,8 +10,8 @@ from trimtab.run import run
 from trimtab.sim.backend import SimBackend
 from trimtab.sim.world import Models
 from trimtab.testing import check_policy
-from trimtab.traces.presets import preset
-from trimtab.traces.synthetic import generate
+from trimtab.traces.scenes.presets import preset
+from trimtab.traces.scenes.synthetic import generate
 
 FAST_SLOW = (1.0, 0.25)
 

@@ -19,8 +19,8 @@ from trimtab.sim.backend import SimBackend
 from trimtab.sim.whole import simulate
 from trimtab.sim.world import Models
 from trimtab.testing import check_policy
-from trimtab.traces.presets import preset
-from trimtab.traces.synthetic import generate
+from trimtab.traces.scenes.presets import preset
+from trimtab.traces.scenes.synthetic import generate
 from trimtab.training.dqn import permuted
 from trimtab.training.dqn_field import (
     BatchedField,

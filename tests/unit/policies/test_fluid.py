@@ -10,9 +10,9 @@ from trimtab.run import run
 from trimtab.sim.backend import SimBackend
 from trimtab.sim.world import Models
 from trimtab.testing import check_policy
-from trimtab.traces.adlro import fluid_s
-from trimtab.traces.presets import preset
-from trimtab.traces.synthetic import generate
+from trimtab.traces.scenes.adlro import fluid_s
+from trimtab.traces.scenes.presets import preset
+from trimtab.traces.scenes.synthetic import generate
 
 BARE = {"preempt": False, "steal": False, "fill": 0.0}
 

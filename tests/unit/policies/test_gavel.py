@@ -11,8 +11,8 @@ from trimtab.run import run
 from trimtab.sim.backend import SimBackend
 from trimtab.sim.world import Models
 from trimtab.testing import check_policy
-from trimtab.traces.presets import preset
-from trimtab.traces.synthetic import generate
+from trimtab.traces.scenes.presets import preset
+from trimtab.traces.scenes.synthetic import generate
 
 
 def some(left, rate, share=1.0, kind=-1, job_kind=0):

@@ -12,8 +12,8 @@ from trimtab.policies.milp import PlanPolicy, optimum, preemptive_bound_s, run_t
 from trimtab.run import run
 from trimtab.sim.backend import SimBackend
 from trimtab.sim.world import Models
-from trimtab.traces.presets import preset
-from trimtab.traces.synthetic import generate
+from trimtab.traces.scenes.presets import preset
+from trimtab.traces.scenes.synthetic import generate
 
 EVEN = uniform_profile(1, 1)
 

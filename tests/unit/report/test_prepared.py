@@ -18,8 +18,10 @@ from trimtab.report.prepared_figures import (
     roughness,
     task_depth,
 )
+from trimtab.traces.alibaba2018.published import PUBLISHED
+from trimtab.traces.alibaba2018.statistics import statistics
 from trimtab.traces.prepare import prepare
-from trimtab.traces.twin import PUBLISHED, statistics, write_twin
+from trimtab.traces.twin import write_twin
 
 TABLES = ("machine_meta", "machine_usage", "container_meta", "container_usage", "batch_task")
 USE = "cluster_cpu_percent.mean"

@@ -8,8 +8,8 @@ from trimtab.report import series
 from trimtab.sim.log import MOVED, NODE_DOWN, NODE_FAILED, NODE_UP, PREEMPTED
 from trimtab.sim.whole import simulate
 from trimtab.sim.world import Models, outages
-from trimtab.traces.presets import preset
-from trimtab.traces.synthetic import generate
+from trimtab.traces.scenes.presets import preset
+from trimtab.traces.scenes.synthetic import generate
 
 SUB, RUN, END, STOP, FAIL = What.SUBMITTED, What.STARTED, What.FINISHED, What.STOPPED, What.FAILED
 

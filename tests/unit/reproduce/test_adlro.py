@@ -14,8 +14,8 @@ from trimtab.reproduce.adlro import FIRST_SEED, NOTES, PARTS, Setup, _problem, o
 from trimtab.reproduce.runs import measured, result_of, while_arriving
 from trimtab.reproduce.tables import rows_of
 from trimtab.reproduce.trials import finished
-from trimtab.traces.presets import servers_cluster
-from trimtab.traces.scene import open_scene
+from trimtab.traces.scenes.presets import servers_cluster
+from trimtab.traces.scenes.scene import open_scene
 
 KEYS = {"policy", "metric", "paper", "ours", "low", "high"}
 NAMES = ("adlro", "fcfs", "fcfs+affinity", "srtf+fastest")

@@ -13,7 +13,7 @@ from trimtab.errors import TrimtabError, UnknownName
 from trimtab.reproduce.drifting import NEW_SPEED, SCENARIOS, DriftingBackend, scenario
 from trimtab.run import run
 from trimtab.testing import check_backend
-from trimtab.traces.adlro import offered_load
+from trimtab.traces.scenes.adlro import offered_load
 
 pytest.importorskip("river")
 pytest.importorskip("torchhd")

@@ -1,20 +1,16 @@
 """The measurement of the runtime memory: what it draws, and what it says on the built-in table."""
 
 import math
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.data import found
 
 from trimtab.errors import TraceError
 from trimtab.policies.memory import RuntimeMemory
 from trimtab.reproduce import runtime_memory
 from trimtab.reproduce.runtime_memory import METHODS, SCENES, drawn, measured, table
-from trimtab.traces.gavel import MEASURED
-
-DATA = Path(os.environ.get("TRIMTAB_DATA") or Path(__file__).parents[4] / "shared")
-GAVEL = DATA / "data" / "profiles" / "gavel_isolated_throughputs.csv"
+from trimtab.traces.scenes.gavel import MEASURED
 
 
 def test_the_built_in_table_has_every_type_on_three_kinds():
@@ -26,9 +22,8 @@ def test_the_built_in_table_has_every_type_on_three_kinds():
 
 
 def test_gavels_own_table_has_the_built_in_one_and_more_gpus():
-    if not GAVEL.is_file():
-        pytest.skip("no profiles/gavel_isolated_throughputs.csv in the data folder")
-    cells, ours = table(GAVEL), table()
+    path = found("data", "profiles", "gavel_isolated_throughputs.csv")
+    cells, ours = table(path), table()
     assert sorted(set(cells.gpus)) == [1, 2, 4, 8]
     alone = np.sort(cells.log_rate[cells.gpus == 1])
     assert alone == pytest.approx(np.sort(ours.log_rate), abs=1e-3)

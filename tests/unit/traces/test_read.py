@@ -9,7 +9,7 @@ import pytest
 from trimtab.core import workload
 from trimtab.errors import TraceError
 from trimtab.traces import file_kind, read
-from trimtab.traces.parquet import save
+from trimtab.traces.readers.parquet import save
 
 ROW = "1 0 5 100 4 -1 -1 4 200 -1 1 7 1 -1 2 -1 -1 -1\n"
 
@@ -53,8 +53,7 @@ def test_a_folder_is_refused(tmp_path):
 
 
 def test_importing_the_readers_does_not_import_pyarrow():
-    code = (
-        "import sys, trimtab.traces.synthetic, trimtab.traces.swf; print('pyarrow' in sys.modules)"
-    )
+    code = "import sys, trimtab.traces.scenes.synthetic, trimtab.traces.readers.swf;"
+    code += "print('pyarrow' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -12,7 +12,7 @@ import duckdb
 
 from trimtab.errors import TraceError
 from trimtab.traces.alibaba2018.source import Found
-from trimtab.traces.swf import read_bytes
+from trimtab.traces.readers.swf import read_bytes
 
 FIRST_S = 203_040
 TASKS = f"""

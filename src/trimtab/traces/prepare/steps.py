@@ -19,7 +19,6 @@ from trimtab.traces import MADE_BY
 from trimtab.traces.alibaba2018.hour import as_tables
 from trimtab.traces.alibaba2018.rows import Piece, is_stream, pieces
 from trimtab.traces.alibaba2018.source import find_tables, verify
-from trimtab.traces.cluster_file import save_cluster
 from trimtab.traces.prepare.join import (
     Machines,
     Routed,
@@ -47,6 +46,7 @@ from trimtab.traces.prepare.plan import (
 from trimtab.traces.prepare.route import BEFORE_S, LARGE, RAW, described, route_piece
 from trimtab.traces.prepare.rules import RULES
 from trimtab.traces.prepare.workload import write_workload
+from trimtab.traces.scenes.cluster_file import save_cluster
 
 Told = Callable[[str, int, int], None]  # (step, done, total; 0 = not known yet)
 APART_S = 86_400  # rows further than this from the bulk of the trace are strays

@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 
 from trimtab.compiled import compiled
 from trimtab.core import JOB, TRUTH, Array
-from trimtab.traces.parquet import DEMAND, KEY, META, SCHEMA_VERSION
 from trimtab.traces.prepare.join import TASK_SUMS, Services, read_numbers, read_services
 from trimtab.traces.prepare.levels import CODEC, Segments
 from trimtab.traces.prepare.plan import Plan
+from trimtab.traces.readers.parquet import DEMAND, KEY, META, SCHEMA_VERSION
 
 BLOCK = 262_144  # tasks
 SHORTEST_S = 0.5  # times are whole seconds: 0 means less than one

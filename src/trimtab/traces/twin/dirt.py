@@ -8,10 +8,10 @@ Tasks and instances that are Running or Waiting have end 0; Waiting ones miss pl
 
 import numpy as np
 
+from trimtab.traces.alibaba2018.published import CORES
 from trimtab.traces.twin.columns import Chunk, joined, rows_of, taken
 from trimtab.traces.twin.instances import UNKNOWN_MACHINES
 from trimtab.traces.twin.plan import STREAMS, Plan, stream
-from trimtab.traces.twin.published import CORES
 
 # Of the dirty rows of a table, the share of each kind. Shares are ours, kinds the trace's.
 KINDS: dict[str, dict[str, float]] = {

@@ -11,9 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from trimtab.traces.twin.columns import Chunk, Text, numbered, same
-from trimtab.traces.twin.plan import Plan, stream
-from trimtab.traces.twin.published import (
+from trimtab.traces.alibaba2018.published import (
     CONTAINER_MACHINES,
     CONTAINERS,
     CORES,
@@ -21,6 +19,8 @@ from trimtab.traces.twin.published import (
     MEMORY,
     PUBLISHED,
 )
+from trimtab.traces.twin.columns import Chunk, Text, numbered, same
+from trimtab.traces.twin.plan import Plan, stream
 
 MACHINES_A_DOMAIN_1 = 10  # at least: a small twin has fewer domains, not emptier ones
 DOMAINS_1_A_DOMAIN_2 = 3

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trimtab.errors import TraceError
-from trimtab.traces.twin import quantiles
-from trimtab.traces.twin.published import BY_HOUR, MACHINES, TASKS_AN_HOUR
+from trimtab.traces.alibaba2018 import quantiles
+from trimtab.traces.alibaba2018.published import BY_HOUR, MACHINES, TASKS_AN_HOUR
 from trimtab.traces.twin.shapes import MEAN_TASKS
 
 VERSION = 1  # of what the options make; a change of any drawn number raises it

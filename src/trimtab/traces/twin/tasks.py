@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from trimtab.compiled import compiled
-from trimtab.traces.twin import quantiles
+from trimtab.traces.alibaba2018 import quantiles
 from trimtab.traces.twin.columns import Chunk, Text, numbered, same
 from trimtab.traces.twin.plan import HOUR_S, Plan, relative_rate, seconds_of, stream
 from trimtab.traces.twin.shapes import Shapes

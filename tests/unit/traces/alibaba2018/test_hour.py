@@ -5,9 +5,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from trimtab.errors import TraceError
-from trimtab.traces import parquet
 from trimtab.traces.alibaba2018.hour import FIRST_S
 from trimtab.traces.prepare import prepare
+from trimtab.traces.readers import parquet
 
 # R2_1 ends 100 s after its job came, and its longest instance ran 60 s: both start at 40 s
 TASKS = """\

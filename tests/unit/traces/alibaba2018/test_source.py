@@ -4,7 +4,7 @@ import gzip
 import tarfile
 
 import pytest
-from tests.known.logs import found
+from tests.data import found
 
 from trimtab.errors import TraceError
 from trimtab.traces.alibaba2018.source import Found, find_tables, verify

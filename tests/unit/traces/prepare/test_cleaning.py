@@ -6,9 +6,10 @@ import pyarrow.parquet as pq
 import pytest
 from tests.unit.traces.prepare.folders import BY_HAND, COUNTS, hashes, small_twin, written
 
-from trimtab.traces import cluster_file, parquet
 from trimtab.traces.prepare import Options, prepare
 from trimtab.traces.prepare.rules import RULES
+from trimtab.traces.readers import parquet
+from trimtab.traces.scenes import cluster_file
 
 WINDOW_S = 300
 

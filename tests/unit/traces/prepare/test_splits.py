@@ -5,9 +5,9 @@ import pyarrow.parquet as pq
 import pytest
 from tests.unit.traces.prepare.folders import small_twin
 
-from trimtab.traces import parquet
 from trimtab.traces.prepare import Options, prepare
 from trimtab.traces.prepare.levels import PURGED, SPLITS, cut
+from trimtab.traces.readers import parquet
 
 SIZES = [1, 2, 3, 10, 13, 40, 41, 97, 346, 2304]
 CHOICES = [

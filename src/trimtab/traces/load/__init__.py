@@ -1,0 +1,1 @@
+"""Samples of machines' load: from recorded files and from a Prometheus server."""

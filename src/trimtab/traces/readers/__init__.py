@@ -1,0 +1,1 @@
+"""Published formats and exports of schedulers as columns, a file a format."""

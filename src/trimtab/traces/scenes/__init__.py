@@ -1,0 +1,1 @@
+"""What a policy is tried on: a workload, a cluster and its speeds, by name or from files."""

@@ -1,0 +1,292 @@
+"""A workload, the cluster it runs on and the speeds of its jobs there: what an experiment needs.
+
+open_scene("log.swf.gz")                                      a file with its own cluster
+open_scene("adlro:load=0.7,estimate=noisy,sizes=philly")      a generator with settings
+open_scene("adlro", "adlro:volta=32,turing=16,radeon=16")     at its load on a larger cluster
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from trimtab.core import Array, Cluster, Profile, Workload, uniform_profile
+from trimtab.errors import TraceError, TrimtabError
+from trimtab.traces import is_prepared, read
+from trimtab.traces.readers import openb, pai
+from trimtab.traces.readers.swf import read_bytes, swf_cluster
+from trimtab.traces.scenes import presets, synthetic
+from trimtab.traces.scenes.cluster_file import profile_for, read_cluster
+from trimtab.traces.scenes.describe import busy_s
+from trimtab.traces.scenes.gavel import gavel_profile, mapped, rates_of
+
+DEFAULT = "mixed-gpu"
+CLUSTER_FILE = "cluster.yaml"  # of a prepared folder
+NODES_HEADER = b"sn,cpu_milli,memory_mib,gpu"
+KNOWN = (
+    f"{', '.join(presets.BY_NAME)}, adlro:volta=32 for other numbers, openb, pai, or openb:48 for "
+    "48 nodes of that mix"
+)
+
+
+class Scene(NamedTuple):
+    workload: Workload
+    cluster: Cluster
+    profile: Profile
+    name: str  # of the trace, as results print it
+    made: bool  # generated from the seed, so that every seed is another workload
+
+
+def open_scene(
+    trace: str = DEFAULT,
+    cluster: str | None = None,
+    *,
+    seed: int = 0,
+    start: int = 0,
+    jobs: int | None = None,
+    estimate: str = "requested",
+    lenient: bool = False,
+    load: float | None = None,
+    gpu_jobs: float = 0.0,
+) -> Scene:
+    """A trace file with its own or a given cluster, or a named generator with its preset.
+
+    A generator may have settings, as in `adlro:load=0.7,jobs=500`. `start` and `jobs` cut rows out
+    of a file; for a generator `jobs` is how many it makes. `load` cuts the cluster down until the
+    trace offers it that much; `gpu_jobs` is the share of the jobs that become GPU work of Gavel's
+    measured speeds.
+    """
+    if start < 0 or (jobs is not None and jobs < 1):
+        raise TraceError(
+            f"{trace}: --start {start} --jobs {jobs} selects nothing; give 0 or more, 1 or more"
+        )
+    if trace.partition(":")[0] in synthetic.BY_NAME:
+        return _fixed(made_scene(trace, cluster, seed, jobs), estimate, load, gpu_jobs, seed)
+    if not Path(trace).exists():
+        names = ", ".join(synthetic.BY_NAME)
+        raise TraceError(
+            f"{trace}: no such file, and not a generator ({names}); give a trace or one of these, "
+            "with settings if need be, such as adlro:load=0.7"
+        )
+    work = read(trace, lenient=lenient)
+    if start or jobs is not None:
+        work = work.window(start, jobs)
+    if cluster is None:
+        nodes, profile = own_cluster(trace, work)
+    else:
+        nodes, profile = open_cluster(cluster, work)
+        if work.truth["service"].any() and is_prepared(trace):
+            work = services_for(work, own_cluster(trace, work)[0], nodes)
+    scene = Scene(work, nodes, profile, Path(trace).name, False)
+    return _fixed(scene, estimate, load, gpu_jobs, seed)
+
+
+def made_scene(trace: str, cluster: str | None, seed: int, jobs: int | None) -> Scene:
+    """A generator's jobs on a cluster; one that offers a load offers it to that cluster.
+
+    `jobs` goes before a setting of that name.
+    """
+    name, params = settings(trace, synthetic.BY_NAME)
+    if jobs is not None:
+        params["jobs"] = jobs
+    if params.get("jobs", 1) < 1:
+        raise TraceError(f"{trace}: jobs={params['jobs']} makes nothing; give 1 or more")
+    takes = inspect.signature(synthetic.BY_NAME[name]).parameters
+    try:
+        work = synthetic.generate(name, seed=seed, **params)
+        if cluster is None:
+            own = inspect.signature(presets.BY_NAME[name][0]).parameters
+            shared = {key: value for key, value in params.items() if key in own}
+            nodes, profile = presets.preset(name, **shared)
+        else:
+            nodes, profile = open_cluster(cluster, work)
+            if "cluster" in takes:
+                params |= {"cluster": nodes, "profile": profile}
+                work = synthetic.generate(name, seed=seed, **params)
+    except (TrimtabError, ValueError, TypeError, ArithmeticError) as problem:
+        if ":" not in trace:
+            raise
+        raise TraceError(f"{trace}: {problem}") from problem
+    return Scene(work, nodes, profile, trace, True)
+
+
+def settings(text: str, known: Mapping[str, Callable[..., Any]]) -> tuple[str, dict[str, Any]]:
+    """Name and keyword arguments of `adlro:load=0.7,mix=1/2/1`: each of its default's type.
+
+    The numbers of a tuple stand between slashes. TraceError, with all there are, for another.
+    """
+    name, colon, given = text.partition(":")
+    default = {
+        key: one.default
+        for key, one in inspect.signature(known[name]).parameters.items()
+        if isinstance(one.default, int | float | str | tuple)
+    }
+    found: dict[str, Any] = {}
+    for part in given.split(",") if colon else ():
+        key, _, value = part.partition("=")
+        try:
+            found[key] = _typed(value, default[key])
+        except (KeyError, ValueError):
+            listed = ", ".join(f"{key}={_text(value)}" for key, value in default.items())
+            raise TraceError(
+                f"{text}: {part!r} is no setting of {name}; known, with their defaults: {listed}"
+            ) from None
+    return name, found
+
+
+def _typed(text: str, default: Any) -> Any:
+    """The text as a value of the default's type; ValueError where it is none."""
+    if not isinstance(default, tuple):
+        return type(default)(text)
+    values = tuple(float(part) for part in text.split("/"))
+    if len(values) != len(default):
+        raise ValueError(text)
+    return values
+
+
+def _text(value: Any) -> str:
+    return "/".join(f"{part:g}" for part in value) if isinstance(value, tuple) else str(value)
+
+
+def _fixed(scene: Scene, estimate: str, load: float | None, gpu_jobs: float, seed: int) -> Scene:
+    """A scene with its last choices made."""
+    work, nodes, profile = scene.workload.with_estimate(estimate), scene.cluster, scene.profile
+    if gpu_jobs:
+        work = mapped(work, nodes, seed=seed, gpu_jobs=gpu_jobs)
+        profile = gavel_profile(work.kinds, nodes.kinds)
+    if load is not None:
+        work, nodes = at_load(work, nodes, profile, load)
+    return scene._replace(workload=work, cluster=nodes, profile=profile)
+
+
+def at_load(
+    work: Workload, nodes: Cluster, profile: Profile, load: float
+) -> tuple[Workload, Cluster]:
+    """The cluster with so many of its nodes of each kind left that the trace offers it `load`.
+
+    Offered is the work of the scarcest resource over the span of arrivals, against what services
+    leave free. Nodes are left out evenly over the regions, and services with them.
+    """
+    if not load > 0:
+        raise TraceError(f"--load {load:g} is not above 0; give for example 0.9")
+    submit_s = work.jobs["submit_s"][work.truth["service"] == 0]
+    span_s = max(float(submit_s[-1] - submit_s[0]), 1e-9) if len(submit_s) else 1e-9
+    taken = service_shares(work, nodes)
+    offered = max(
+        seconds / span_s / max(1 - taken.get(name, 0.0), 1e-9)
+        for name, seconds in busy_s(work, nodes, profile).items()
+    )
+    if offered > load:
+        raise TraceError(
+            f"--load {load:g}: {work.source} offers {offered:.3g} to all of {nodes.source}; "
+            f"give a larger --load or a larger --cluster"
+        )
+    chosen = []
+    for kind in range(len(nodes.kinds)):
+        rows = np.flatnonzero(nodes.nodes["kind"] == kind)
+        rows = rows[np.argsort(nodes.nodes["region"][rows], kind="stable")]
+        chosen.append(rows[_evenly(len(rows), offered / load)])
+    rows = np.sort(np.concatenate(chosen))
+    left = replace(
+        nodes,
+        nodes=nodes.nodes[rows],
+        capacity=nodes.capacity[rows],
+        names=None if nodes.names is None else nodes.names[rows],
+        source=f"{len(rows):,} of {nodes.source}, at load {load:g}",
+    )
+    return thinned(work, len(rows) / len(nodes)), left
+
+
+def service_shares(work: Workload, nodes: Cluster) -> dict[str, float]:
+    """Share of the cluster that services take, by resource that both have."""
+    demand = work.demand[work.truth["service"] == 1].sum(axis=0)
+    total = dict(zip(nodes.resources, nodes.capacity.sum(axis=0)))
+    return {
+        name: float(demand[r] / total[name])
+        for r, name in enumerate(work.resources)
+        if total.get(name, 0) > 0
+    }
+
+
+def services_for(work: Workload, own: Cluster, nodes: Cluster) -> Workload:
+    """The work with as large a share of services on other nodes as they had on their own."""
+    before, after = service_shares(work, own), service_shares(work, nodes)
+    ratio = [before[name] / after[name] for name in after if after[name] > 0 and name in before]
+    return thinned(work, min([1.0, *ratio]))
+
+
+def thinned(work: Workload, share: float) -> Workload:
+    """The work with that share of its services, taken evenly; all else stays."""
+    services = np.flatnonzero(work.truth["service"] == 1)
+    if share >= 1 or not len(services):
+        return work
+    keep = np.ones(len(work), bool)
+    keep[services] = False
+    keep[services[_evenly(len(services), share)]] = True
+    return work.only(keep)
+
+
+def _evenly(count: int, share: float) -> Array:
+    """Places of about `share` of so many things, at least one of them."""
+    kept = min(max(round(count * share), 1 if count else 0), count)
+    return (np.arange(kept) * count) // max(kept, 1)
+
+
+def own_cluster(trace: str, work: Workload) -> tuple[Cluster, Profile]:
+    """The cluster that a trace names itself: a log's machine or a prepared folder's nodes."""
+    if "max_nodes" in work.meta:
+        nodes = swf_cluster(work)
+        return nodes, uniform_profile(len(work.kinds), len(nodes.kinds))
+    if is_prepared(trace) and (Path(trace) / CLUSTER_FILE).is_file():
+        return open_cluster(trace, work)
+    raise TraceError(
+        f"{trace}: the trace does not say which cluster it ran on; give one with --cluster "
+        f"(a YAML file, an openb node list, pai_machine_spec, or one of {KNOWN})"
+    )
+
+
+def open_cluster(cluster: str, work: Workload) -> tuple[Cluster, Profile]:
+    """A cluster from a YAML file, a list of nodes, a prepared folder, a preset (also with
+    settings, `adlro:volta=32`) or a mix such as `openb:48`, with the speeds of these jobs on it.
+    """
+    if presets.is_mix(cluster):
+        nodes = presets.mix_cluster(cluster)
+        return nodes, speeds(work, nodes)
+    if cluster.partition(":")[0] in presets.BY_NAME:
+        name, params = settings(cluster, {key: make for key, (make, _) in presets.BY_NAME.items()})
+        nodes, profile = presets.preset(name, **params)
+        own = profile.rate.shape[0] == len(work.kinds) and not _measured(work)
+        return nodes, profile if own else speeds(work, nodes)
+    path = Path(cluster) / CLUSTER_FILE if is_prepared(cluster) else Path(cluster)
+    if not path.is_file():
+        raise TraceError(f"{path}: no such file, and not a preset ({KNOWN})")
+    if is_openb_nodes(str(path)):
+        nodes = openb.read_cluster(path)
+        return nodes, speeds(work, nodes)
+    if pai.is_machines(path):
+        nodes = pai.read_machines(path)
+        return nodes, speeds(work, nodes)
+    nodes, section = read_cluster(path)
+    if not section and _measured(work):
+        return nodes, speeds(work, nodes)
+    return nodes, profile_for(section, work.kinds, nodes.kinds, str(path))
+
+
+def speeds(work: Workload, nodes: Cluster) -> Profile:
+    """Gavel's speeds if a job kind bears the name of one of its job types; else 1 everywhere."""
+    if _measured(work):
+        return gavel_profile(work.kinds, nodes.kinds)
+    return uniform_profile(len(work.kinds), len(nodes.kinds))
+
+
+def _measured(work: Workload) -> bool:
+    return any(rates_of(kind) for kind in work.kinds)
+
+
+def is_openb_nodes(path: str) -> bool:
+    return read_bytes(path)[: len(NODES_HEADER)] == NODES_HEADER
