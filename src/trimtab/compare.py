@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from trimtab.core import STATE, TOTALS, Array, Cluster, Status, Workload, workload
-from trimtab.envs.branches import whole as whole_by_net
 from trimtab.errors import TraceError, UnknownName
 from trimtab.metrics import Result, measure
 from trimtab.policies import named
-from trimtab.policies.adlro import AdlroPolicy
+from trimtab.policies.adlro.branches import whole as whole_by_net
+from trimtab.policies.adlro.policy import AdlroPolicy
 from trimtab.policies.rule import RulePolicy
 from trimtab.rules.names import unknown
 from trimtab.run import run

@@ -4,12 +4,12 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from trimtab.codecs.net import GUIDE, values_of
-from trimtab.codecs.pairs import WIDTH
-from trimtab.envs.branches import Branches
 from trimtab.errors import PolicyError
-from trimtab.policies.adlro import AdlroPolicy, read_net
-from trimtab.policies.branched import Settings, train
+from trimtab.policies.adlro.branches import Branches
+from trimtab.policies.adlro.learner import Settings, train
+from trimtab.policies.adlro.net import GUIDE, values_of
+from trimtab.policies.adlro.pairs import WIDTH
+from trimtab.policies.adlro.policy import AdlroPolicy, read_net
 from trimtab.testing import check_policy
 from trimtab.traces.scenes.adlro import adlro_cluster, adlro_jobs, adlro_profile
 
@@ -64,7 +64,7 @@ def test_other_settings_in_the_same_folder_are_refused_by_name(tmp_path):
 def test_onnxruntime_and_compiled_code_give_the_same_numbers():
     policy = AdlroPolicy()
     rows = np.random.default_rng(0).normal(size=(50, WIDTH)).astype(np.float32)
-    from trimtab.policies.adlro import SHIPPED
+    from trimtab.policies.adlro.policy import SHIPPED
 
     session = onnxruntime.InferenceSession(str(SHIPPED))
     (worth,) = session.run(["worth"], {"rows": rows})

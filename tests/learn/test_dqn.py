@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from trimtab.core import Profile, Shape, cluster, workload
-from trimtab.policies.dqn_learner import Learner, Settings, train
+from trimtab.policies.dqn.field import BatchedField, Windows, demonstrations, ground
+from trimtab.policies.dqn.learner import Learner, Settings, train
 from trimtab.sim.world import Models
-from trimtab.training.dqn_field import BatchedField, Windows, demonstrations, ground
 
 pytestmark = pytest.mark.learn
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from trimtab.codecs.net import GUIDE
 from trimtab.core import Status, cluster, uniform_profile, workload
-from trimtab.envs.branches import Branches, whole
 from trimtab.policies import named
+from trimtab.policies.adlro.branches import Branches, whole
+from trimtab.policies.adlro.net import GUIDE
 from trimtab.run import run
 from trimtab.sim.backend import SimBackend
 from trimtab.sim.world import Models

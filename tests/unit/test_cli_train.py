@@ -12,7 +12,7 @@ import torch
 
 from trimtab.cli import train as cli
 from trimtab.errors import PolicyError, TrimtabError
-from trimtab.policies.dqn import DqnPolicy
+from trimtab.policies.dqn.policy import DqnPolicy
 
 COMMAND = [sys.executable, "-m", "trimtab"]
 TINY = (

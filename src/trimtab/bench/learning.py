@@ -7,16 +7,15 @@ peer of a decision is the guiding rule, which looks at the same pairs without th
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from importlib.util import find_spec
 
 import numpy as np
 
 from trimtab.bench.cases import Measured, Setup, best_s
-from trimtab.codecs.net import GUIDE, Net
 from trimtab.core import Policy, Snapshot, Workload
-from trimtab.envs.branches import Branches, whole
-from trimtab.policies.adlro import SHIPPED, AdlroPolicy, AdlroRule, read_net
+from trimtab.policies.adlro.branches import Branches, whole
+from trimtab.policies.adlro.net import GUIDE, Net
+from trimtab.policies.adlro.policy import SHIPPED, AdlroPolicy, AdlroRule, read_net
 from trimtab.run import run
 from trimtab.sim.backend import SimBackend
 from trimtab.sim.world import Models
@@ -25,7 +24,6 @@ from trimtab.traces.scenes.adlro import adlro_cluster, adlro_jobs, adlro_profile
 MODELS = Models(startup_s=30.0, move_s=30.0)
 CLUSTERS = 64  # of the field whose decisions are labelled
 HORIZON = 8  # arrivals, as `trimtab train adlro` plays them out
-FIELD = "trimtab.training.dqn_field"  # by name: training is a sibling
 
 
 def jobs(count: int, seed: int = 0) -> Workload:
@@ -95,8 +93,8 @@ def labels(setup: Setup) -> Measured:
 
 def dqn_steps(setup: Setup) -> Measured:
     """Training of the paper's DQN: decisions of 64 clusters, with their updates, on one core."""
-    field = import_module(FIELD)
-    from trimtab.policies.dqn_learner import Learner, Settings, train
+    from trimtab.policies.dqn import field  # costs torch
+    from trimtab.policies.dqn.learner import Learner, Settings, train
 
     steps = setup.of(12_800, 3_200)
     on = Settings(steps=steps, warmup=1_000, trunk="set").check()

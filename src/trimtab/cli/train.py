@@ -59,7 +59,7 @@ def train(
     json_file: JsonOption = None,
 ) -> None:
     """Train a policy: resumable, with a log for TensorBoard (tensorboard --logdir OUT/log)."""
-    from trimtab import training
+    from trimtab import train as training
 
     if settings and "help" in settings:
         for name, default in training.settings_of(learner).items():

@@ -14,12 +14,12 @@ from trimtab.rules.names import ORDERS, parse, unknown
 # name -> "module:callable(seed) -> Policy"; rules need no entry: any order[+backfill][+place] is
 # one
 BY_NAME: dict[str, str] = {
-    "adlro": "trimtab.policies.adlro:AdlroPolicy",
-    "adlro-rule": "trimtab.policies.adlro:AdlroRule",
-    "adlro-drift": "trimtab.policies.drift:DriftPolicy",
-    "mct": "trimtab.policies.completion:CompletionPolicy",
-    "fluid": "trimtab.policies.fluid:FluidPolicy",
-    "gavel": "trimtab.policies.gavel:GavelPolicy",
+    "adlro": "trimtab.policies.adlro.policy:AdlroPolicy",
+    "adlro-rule": "trimtab.policies.adlro.policy:AdlroRule",
+    "adlro-drift": "trimtab.policies.adlro.drift:DriftPolicy",
+    "mct": "trimtab.policies.baselines.completion:CompletionPolicy",
+    "fluid": "trimtab.policies.baselines.fluid:FluidPolicy",
+    "gavel": "trimtab.policies.baselines.gavel:GavelPolicy",
 }
 
 

@@ -15,7 +15,8 @@ from trimtab.reproduce.claims import Claim, told, unmeasured
 from trimtab.reproduce.tables import Row, Table, mean_row, ratio_row, rows_of
 from trimtab.reproduce.trials import Trial
 
-TRAINED, BY_NAME = "trimtab.training.dqn:tested", "trimtab.training.dqn:tested_policy"
+TRAINED = "trimtab.policies.dqn.training:tested"
+BY_NAME = "trimtab.policies.dqn.training:tested_policy"
 BESIDE = ("fcfs", "fcfs+affinity", "sjf+fastest", "mct", "gavel", "adlro")
 TEACHER = "sjf+fastest"  # whose decisions are imitated
 STRONGEST = "mct"  # of those that, like the DQN, never stop a job

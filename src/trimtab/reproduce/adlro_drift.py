@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -18,9 +17,9 @@ import numpy as np
 from trimtab.core import Policy, Snapshot
 from trimtab.errors import TrimtabError, UnknownName
 from trimtab.policies import named
-from trimtab.policies.adlro import AdlroPolicy
-from trimtab.policies.drift import DriftPolicy, Stream
-from trimtab.policies.stretches import revised
+from trimtab.policies.adlro.drift import DriftPolicy, Stream
+from trimtab.policies.adlro.policy import AdlroPolicy
+from trimtab.policies.adlro.stretches import revised
 from trimtab.reproduce.asked import Asked
 from trimtab.reproduce.claims import Claim, unmeasured
 from trimtab.reproduce.drifting import (
@@ -47,7 +46,6 @@ MODELS = Models(startup_s=30.0, move_s=30.0)
 RIGHT = {"turing": ("gpu-kind", 1), "radeon": ("gpu-kind", 2), "new-class": ("new-kind", 3)}
 SPREADS = (0.0, 0.2, 0.7)  # of the logarithm of a run time against its expectation
 BEFORE, AFTER = 120, 300  # runs of a stream before and after the change
-TUNER = "trimtab.training.adapt:at_once"  # by name, as a trial is: training is a sibling
 DETECTORS = ("page-hinkley", "adwin")
 NEAR = 1.03  # of the bound
 NOTES = {
@@ -143,9 +141,9 @@ class Told:
 
 def policy_of(name: str, of: Scenario, seed: int) -> Policy:
     if name == TUNED:
-        module, _, function = TUNER.partition(":")
-        tuner = getattr(import_module(module), function)(of.cluster, MODELS)
-        return DriftPolicy(tuner=tuner, seed=seed)
+        from trimtab.policies.adlro.adapt import at_once  # costs torch
+
+        return DriftPolicy(tuner=at_once(of.cluster, MODELS), seed=seed)
     if name in (MEMORY, RUN_TIMES):
         return DriftPolicy(progress=name == MEMORY, seed=seed)
     return Told(AdlroPolicy(), of) if name == BOUND else named(name, seed)

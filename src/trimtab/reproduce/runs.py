@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from trimtab.core import Cluster, Profile, Status, Workload
-from trimtab.envs.branches import whole as whole_by_net
 from trimtab.metrics import Result, measure, useful_utilization
 from trimtab.policies import named
-from trimtab.policies.adlro import AdlroPolicy
+from trimtab.policies.adlro.branches import whole as whole_by_net
+from trimtab.policies.adlro.policy import AdlroPolicy
 from trimtab.policies.rule import RulePolicy
 from trimtab.run import run
 from trimtab.sim.backend import SimBackend

@@ -17,7 +17,7 @@ import numpy as np
 from trimtab.core import Array
 from trimtab.errors import TraceError
 from trimtab.metrics import interval
-from trimtab.policies.memory import RuntimeMemory
+from trimtab.policies.adlro.memory import RuntimeMemory
 from trimtab.traces.scenes.gavel import MEASURED, STEPS_HZ
 
 OBSERVATIONS = (1, 5, 20)

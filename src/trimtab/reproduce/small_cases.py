@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trimtab.policies.milp import optimum, preemptive_bound_s
+from trimtab.policies.baselines.milp import optimum, preemptive_bound_s
 from trimtab.reproduce.runs import STARTUP_S, result_of
 from trimtab.traces.scenes.presets import preset
 from trimtab.traces.scenes.synthetic import generate

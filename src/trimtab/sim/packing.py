@@ -11,7 +11,7 @@ import numpy as np
 
 from trimtab.compiled import compiled
 from trimtab.errors import TraceError
-from trimtab.fragment import (
+from trimtab.sim.fragment import (
     ANY_MODEL,
     GPU_MILLI,
     Demand,

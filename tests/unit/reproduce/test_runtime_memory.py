@@ -7,7 +7,7 @@ import pytest
 from tests.data import found
 
 from trimtab.errors import TraceError
-from trimtab.policies.memory import RuntimeMemory
+from trimtab.policies.adlro.memory import RuntimeMemory
 from trimtab.reproduce import runtime_memory
 from trimtab.reproduce.runtime_memory import METHODS, SCENES, drawn, measured, table
 from trimtab.traces.scenes.gavel import MEASURED

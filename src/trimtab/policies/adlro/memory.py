@@ -25,7 +25,7 @@ import numpy as np
 
 from trimtab.core import Array
 from trimtab.errors import PolicyError, UnknownName
-from trimtab.policies.factorised import FactorisedPrior
+from trimtab.policies.adlro.factorised import FactorisedPrior
 
 VERSION = 1
 LEVELS = 64  # hypervectors between a number's low and high

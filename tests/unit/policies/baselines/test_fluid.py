@@ -5,7 +5,7 @@ import pytest
 
 from trimtab.core import Profile, Shape, Start, Stop, cluster, workload
 from trimtab.policies import named
-from trimtab.policies.fluid import FluidPolicy, Router, moved, split
+from trimtab.policies.baselines.fluid import FluidPolicy, Router, moved, split
 from trimtab.run import run
 from trimtab.sim.backend import SimBackend
 from trimtab.sim.world import Models

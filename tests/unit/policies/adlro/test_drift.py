@@ -10,15 +10,15 @@ import pytest
 
 from trimtab.core import Status
 from trimtab.errors import PolicyError
-from trimtab.policies.adlro import AdlroPolicy
-from trimtab.policies.stretches import ASKED, KEPT, Stretches, change_at, revised
+from trimtab.policies.adlro.policy import AdlroPolicy
+from trimtab.policies.adlro.stretches import ASKED, KEPT, Stretches, change_at, revised
 from trimtab.reproduce.drifting import DriftingBackend, scenario
 from trimtab.run import run
 from trimtab.sim.world import Models
 
 pytest.importorskip("river")
 pytest.importorskip("torchhd")
-from trimtab.policies.drift import DriftPolicy, Stream, Tuned
+from trimtab.policies.adlro.drift import DriftPolicy, Stream, Tuned
 
 MODELS = Models(startup_s=30.0, move_s=30.0)
 

@@ -13,8 +13,16 @@ import numpy as np
 
 from trimtab.core import Array, Cluster, Profile
 from trimtab.errors import PolicyError
-from trimtab.policies.dqn_learner import Learner, Settings, train
-from trimtab.policies.dqn_net import export
+from trimtab.policies.dqn.field import (
+    BatchedField,
+    Ground,
+    Windows,
+    demonstrations,
+    ground,
+    shuffled,
+)
+from trimtab.policies.dqn.learner import Learner, Settings, train
+from trimtab.policies.dqn.net import export
 from trimtab.sim.world import Models
 from trimtab.traces.scenes.presets import preset
 from trimtab.traces.scenes.scene import open_scene
@@ -25,14 +33,6 @@ from trimtab.training.checkpoint import (
     read_checkpoint,
     stopped_by_key,
     write_checkpoint,
-)
-from trimtab.training.dqn_field import (
-    BatchedField,
-    Ground,
-    Windows,
-    demonstrations,
-    ground,
-    shuffled,
 )
 
 RULES = ("fcfs", "fcfs+affinity", "sjf+fastest")

@@ -19,10 +19,10 @@ import torch
 from numpy.random import Generator
 from torch.utils.tensorboard import SummaryWriter
 
-from trimtab.codecs.net import Net
 from trimtab.core import Array, Cluster, Profile
-from trimtab.envs.branches import Branches
-from trimtab.policies.branched import Settings, Told, train
+from trimtab.policies.adlro.branches import Branches
+from trimtab.policies.adlro.learner import Settings, Told, train
+from trimtab.policies.adlro.net import Net
 from trimtab.sim.world import Models
 from trimtab.traces.scenes.adlro import (
     ESTIMATES,

@@ -10,19 +10,7 @@ import torch
 from trimtab.core import Status, cluster
 from trimtab.envs.engine import episode_of
 from trimtab.errors import PolicyError, UnknownName
-from trimtab.policies.dqn import DqnPolicy, Layout
-from trimtab.policies.dqn_learner import Learner, Settings
-from trimtab.policies.dqn_net import QNet, export
-from trimtab.policies.dqn_replay import Replay, SumTree
-from trimtab.run import run
-from trimtab.sim.backend import SimBackend
-from trimtab.sim.whole import simulate
-from trimtab.sim.world import Models
-from trimtab.testing import check_policy
-from trimtab.traces.scenes.presets import preset
-from trimtab.traces.scenes.synthetic import generate
-from trimtab.training.dqn import permuted
-from trimtab.training.dqn_field import (
+from trimtab.policies.dqn.field import (
     BatchedField,
     Windows,
     demonstrations,
@@ -30,6 +18,18 @@ from trimtab.training.dqn_field import (
     reward_of,
     shuffled,
 )
+from trimtab.policies.dqn.learner import Learner, Settings
+from trimtab.policies.dqn.net import QNet, export
+from trimtab.policies.dqn.policy import DqnPolicy, Layout
+from trimtab.policies.dqn.replay import Replay, SumTree
+from trimtab.policies.dqn.training import permuted
+from trimtab.run import run
+from trimtab.sim.backend import SimBackend
+from trimtab.sim.whole import simulate
+from trimtab.sim.world import Models
+from trimtab.testing import check_policy
+from trimtab.traces.scenes.presets import preset
+from trimtab.traces.scenes.synthetic import generate
 
 MODELS = Models(startup_s=30.0, move_s=30.0)
 
@@ -399,7 +399,7 @@ def test_the_policy_keeps_the_protocol(tmp_path):
 def test_running_a_trained_network_imports_no_torch(tmp_path):
     path = exported(tmp_path)
     code = (
-        "import sys\nfrom trimtab.policies.dqn import DqnPolicy\n"
+        "import sys\nfrom trimtab.policies.dqn.policy import DqnPolicy\n"
         f"DqnPolicy({str(path)!r})\nprint('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trimtab.codecs.net import Net
 from trimtab.core import Array, Decision, Profile, Snapshot
 from trimtab.errors import PolicyError
-from trimtab.policies.adlro import AdlroPolicy
-from trimtab.policies.memory import RuntimeMemory
-from trimtab.policies.stretches import ASKED, KEPT, Ran, Stretches, change_at, revised
+from trimtab.policies.adlro.memory import RuntimeMemory
+from trimtab.policies.adlro.net import Net
+from trimtab.policies.adlro.policy import AdlroPolicy
+from trimtab.policies.adlro.stretches import ASKED, KEPT, Ran, Stretches, change_at, revised
 
 WARM = 16  # runs that tell the spread of a stream before it is tested
 LEAST_SPREAD = 0.05  # of the logarithm: smaller changes are none

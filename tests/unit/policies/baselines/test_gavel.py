@@ -6,7 +6,7 @@ import pytest
 from trimtab.core import Profile, Shape, Start, Stop, Wait, cluster, workload
 from trimtab.errors import PolicyError, UnknownName
 from trimtab.policies import named
-from trimtab.policies.gavel import Active, GavelPolicy, allocate, promising, winners
+from trimtab.policies.baselines.gavel import Active, GavelPolicy, allocate, promising, winners
 from trimtab.run import run
 from trimtab.sim.backend import SimBackend
 from trimtab.sim.world import Models

@@ -15,11 +15,22 @@ import numpy as np
 from numba import from_dtype, prange
 
 from trimtab.codecs.grid import place_led
-from trimtab.codecs.net import WIDEST, Net
-from trimtab.codecs.pairs import CELL, MOST, MOVE, SWAP, TINY, WIDTH, chosen, left_s, pairs, usual_s
 from trimtab.compiled import compiled, inner
 from trimtab.core import Array, Cluster, Profile, Workload
 from trimtab.errors import PolicyError
+from trimtab.policies.adlro.net import WIDEST, Net
+from trimtab.policies.adlro.pairs import (
+    CELL,
+    MOST,
+    MOVE,
+    SWAP,
+    TINY,
+    WIDTH,
+    chosen,
+    left_s,
+    pairs,
+    usual_s,
+)
 from trimtab.rules.fit import NEVER
 from trimtab.rules.place import FASTEST, mixed
 from trimtab.rules.world import World

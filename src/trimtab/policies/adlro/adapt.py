@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from trimtab.codecs.net import Net, net_of
 from trimtab.core import TRUTH, Array, Cluster, Profile, Workload
-from trimtab.envs.branches import Branches
 from trimtab.errors import PolicyError, TrimtabError
 from trimtab.metrics import interval
-from trimtab.policies.drift import Recent, Tuned, Tuner
+from trimtab.policies.adlro.branches import Branches
+from trimtab.policies.adlro.drift import Recent, Tuned, Tuner
+from trimtab.policies.adlro.net import Net, net_of
 from trimtab.sim.world import Models
 
 LEAST_WORK_S = 1.0
@@ -68,7 +68,7 @@ def fine_tune(
 
     `decisions` are labelled, on `clusters` of `jobs` each; `windows` of the same length compare.
     """
-    from trimtab.policies.branched import Settings, fit, gather, joined, layers_of
+    from trimtab.policies.adlro.learner import Settings, fit, gather, joined, layers_of
 
     check(net, recent)
     settings = Settings(
@@ -118,7 +118,7 @@ def model_of(net: Net, seed: int) -> Any:
     """The network as torch has it."""
     import torch
 
-    from trimtab.policies.branched import network
+    from trimtab.policies.adlro.learner import network
 
     model = network(int(net.sizes[1]), seed)
     at = 0

@@ -8,7 +8,13 @@ import pytest
 from trimtab.core import cluster, uniform_profile, workload
 from trimtab.errors import PolicyError
 from trimtab.policies import named
-from trimtab.policies.milp import PlanPolicy, optimum, preemptive_bound_s, run_times_s, timed
+from trimtab.policies.baselines.milp import (
+    PlanPolicy,
+    optimum,
+    preemptive_bound_s,
+    run_times_s,
+    timed,
+)
 from trimtab.run import run
 from trimtab.sim.backend import SimBackend
 from trimtab.sim.world import Models

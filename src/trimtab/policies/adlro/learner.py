@@ -1,7 +1,7 @@
 """How the learned scheduler learns: Q-learning whose targets are played out on both branches.
 
 A round plays many clusters by the present policy. At decisions along the way every candidate is
-tried on a copy of the cluster and played to the end of a short horizon (envs.branches): the return
+tried on a copy of the cluster and played to the end of a short horizon (branches): the return
 of n steps, n to the end, with the same arrivals for all candidates of a decision. The network
 learns what each saves against waiting (the advantage of a dueling network, with waiting as its
 zero) from the rounds kept, and the next round plays by it. Round 0 plays by the guiding rule: what
@@ -21,11 +21,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from trimtab.codecs.net import GUIDE, Net, net_of
-from trimtab.codecs.pairs import WIDTH
 from trimtab.core import Array
 from trimtab.errors import PolicyError
-from trimtab.policies.adlro import write_net
+from trimtab.policies.adlro.net import GUIDE, Net, net_of
+from trimtab.policies.adlro.pairs import WIDTH
+from trimtab.policies.adlro.policy import write_net
 
 MARGINS = (0.4, 0.3, 0.2, 0.15, 0.1, 0.05, 0.02, 0.0)
 HOPELESS = 1.1  # times the best ratio: smaller margins trust the network even more
@@ -33,7 +33,7 @@ CLIP = 20.0  # of a target: rare disasters teach, but do not deafen
 
 
 class Field(Protocol):
-    """Clusters in the middle of their episodes (envs.branches.Branches)."""
+    """Clusters in the middle of their episodes (branches.Branches)."""
 
     over: Array
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from trimtab.codecs.net import GUIDE, net_of, values_of
-from trimtab.codecs.pairs import FEATURES, MOVE, START, SWAP, WIDTH, PairsCodec
 from trimtab.core import Move, Start, Stop, cluster, workload
+from trimtab.policies.adlro.net import GUIDE, net_of, values_of
+from trimtab.policies.adlro.pairs import FEATURES, MOVE, START, SWAP, WIDTH, PairsCodec
 from trimtab.sim.backend import SimBackend
 from trimtab.testing import check_codec
 from trimtab.traces.scenes.adlro import adlro_cluster, adlro_jobs, adlro_profile

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from trimtab.codecs.grid import place_led
-from trimtab.codecs.net import WIDEST, write_values
 from trimtab.codecs.queue import start_of
 from trimtab.compiled import compiled, inner
 from trimtab.core import Array, Decision, Move, Snapshot, Start, Stop, Wait
+from trimtab.policies.adlro.net import WIDEST, write_values
 from trimtab.rules.fit import allowed, expected_end, fits, slots
 from trimtab.rules.place import FASTEST, leftover
 from trimtab.rules.seen import world_of

@@ -5,7 +5,7 @@ import pytest
 
 from trimtab.core import Profile, Shape, Start, cluster, workload
 from trimtab.policies import named
-from trimtab.policies.completion import CompletionPolicy, left_s, line_up, node_rates
+from trimtab.policies.baselines.completion import CompletionPolicy, left_s, line_up, node_rates
 from trimtab.run import run
 from trimtab.sim.backend import SimBackend
 from trimtab.sim.world import Models

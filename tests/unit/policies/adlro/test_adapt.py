@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from trimtab.codecs.net import GUIDE, values_of
-from trimtab.codecs.pairs import WIDTH
 from trimtab.errors import PolicyError
-from trimtab.policies.adlro import AdlroPolicy
-from trimtab.policies.drift import Recent
+from trimtab.policies.adlro.drift import Recent
+from trimtab.policies.adlro.net import GUIDE, values_of
+from trimtab.policies.adlro.pairs import WIDTH
+from trimtab.policies.adlro.policy import AdlroPolicy
 from trimtab.reproduce.drifting import scenario
 from trimtab.sim.world import Models
 
 torch = pytest.importorskip("torch")
-from trimtab.training.adapt import (  # noqa: E402
+from trimtab.policies.adlro.adapt import (  # noqa: E402
     at_once,
     compared,
     fine_tune,

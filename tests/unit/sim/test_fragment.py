@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from trimtab import fragment
-from trimtab.fragment import ANY_MODEL, Demand, Typical
-from trimtab.sim import packing
+from trimtab.sim import fragment, packing
+from trimtab.sim.fragment import ANY_MODEL, Demand, Typical
 
 CPU_POD = Demand(1000, 0, 0, 0, ANY_MODEL)
 HALF = Demand(4000, 8192, 500, 1, ANY_MODEL)

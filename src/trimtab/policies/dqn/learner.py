@@ -20,9 +20,9 @@ from torch import Tensor
 
 from trimtab.core import Array
 from trimtab.errors import PolicyError, UnknownName
-from trimtab.policies.dqn import MODES, TRUNKS, Layout
-from trimtab.policies.dqn_net import QNet
-from trimtab.policies.dqn_replay import Batch, Replay
+from trimtab.policies.dqn.net import QNet
+from trimtab.policies.dqn.policy import MODES, TRUNKS, Layout
+from trimtab.policies.dqn.replay import Batch, Replay
 
 REWARDS = ("dense", "completion")
 DISCOUNTS = ("time", "step")

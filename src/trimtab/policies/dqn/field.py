@@ -13,9 +13,9 @@ from trimtab.envs.batched import BatchedEnv
 from trimtab.envs.engine import episode_of, weights_of
 from trimtab.errors import PolicyError
 from trimtab.policies import named
-from trimtab.policies.dqn import Layout, seen_now
-from trimtab.policies.dqn_learner import Learner, Settings
-from trimtab.policies.dqn_replay import Replay
+from trimtab.policies.dqn.learner import Learner, Settings
+from trimtab.policies.dqn.policy import Layout, seen_now
+from trimtab.policies.dqn.replay import Replay
 from trimtab.policies.rule import RulePolicy
 from trimtab.run import run
 from trimtab.sim.backend import SimBackend

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.optimize import linprog
 
 from trimtab.core import Array, Decision, Snapshot, Start, Stop
-from trimtab.policies.completion import left_s, line_up, node_rates, places
+from trimtab.policies.baselines.completion import left_s, line_up, node_rates, places
 from trimtab.rules.room import Room
 
 ANYWHERE = -1  # routed to no node kind: a gang that no one kind can hold

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.codecs.net import GUIDE, Net, net_of
-from trimtab.codecs.pairs import CELL, FEATURES, MOST, WIDTH, choose_seen, decisions_of
 from trimtab.core import Array, Decision, Snapshot, Stop, Wait
 from trimtab.errors import PolicyError
+from trimtab.policies.adlro.net import GUIDE, Net, net_of
+from trimtab.policies.adlro.pairs import CELL, FEATURES, MOST, WIDTH, choose_seen, decisions_of
 from trimtab.rules.seen import world_of
 
 SHIPPED = Path(__file__).with_name("adlro.onnx")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from trimtab.core import Array
-from trimtab.policies.dqn import OPSET, Layout
+from trimtab.policies.dqn.policy import OPSET, Layout
 
 FILTERS, REACH = 32, 3  # of a convolution: outputs, and nodes that one of them sees
 PAIR = 32  # width of a (job, node) pair in trunk `set`

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from trimtab.errors import PolicyError, UnknownName
-from trimtab.policies.factorised import FactorisedPrior
-from trimtab.policies.memory import FIELDS, METHODS, RuntimeMemory, drawn_items, load
+from trimtab.policies.adlro.factorised import FactorisedPrior
+from trimtab.policies.adlro.memory import FIELDS, METHODS, RuntimeMemory, drawn_items, load
 
 KINDS = ("k80", "p100", "v100")
 SPEED = dict(zip(KINDS, (1.0, 3.0, 5.0)))
@@ -170,7 +170,7 @@ def test_a_saved_memory_loads_and_learns_without_torch(tmp_path):
     taught(hyperdimensional()).save(tmp_path / "memory")
     code = (
         "import sys; sys.modules['torch'] = sys.modules['torchhd'] = None\n"
-        "from trimtab.policies.memory import load\n"
+        "from trimtab.policies.adlro.memory import load\n"
         f"memory = load({str(tmp_path / 'memory')!r})\n"
         "memory.observe({'job_type': 'new', 'batch_size': 16}, 'k80', 7.0)\n"
         "print(memory.predict({'job_type': 'new', 'batch_size': 16}).mean[0])"

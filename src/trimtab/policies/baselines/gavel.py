@@ -19,8 +19,8 @@ from scipy.sparse import coo_array, hstack, vstack
 
 from trimtab.core import Array, Decision, Snapshot, Start, Stop, Wait
 from trimtab.errors import PolicyError, UnknownName
-from trimtab.policies.completion import left_s, node_rates, places
-from trimtab.policies.fluid import Stand, one_place, open_nodes, standing
+from trimtab.policies.baselines.completion import left_s, node_rates, places
+from trimtab.policies.baselines.fluid import Stand, one_place, open_nodes, standing
 from trimtab.rules.room import Room
 
 OBJECTIVES = ("shortest", "fair")

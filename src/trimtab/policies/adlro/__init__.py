@@ -1,0 +1,1 @@
+"""The learned scheduler of mixed GPU clusters: codec, network, policy, training, drift."""

@@ -1,0 +1,1 @@
+"""Published schedulers that ours is compared with, a file each."""

@@ -1,0 +1,1 @@
+"""The ADLRO paper's deep Q-network: network, replay, learner, training."""

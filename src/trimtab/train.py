@@ -1,0 +1,80 @@
+"""Training: a learner, what it learns on and what it leaves behind, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from difflib import get_close_matches
+from importlib import import_module
+from inspect import Parameter, signature
+from typing import Any
+
+from trimtab.errors import PolicyError, UnknownName
+
+# name -> "module:function(out, *, command, .., **settings) -> iterator of how far it is"
+BY_NAME: dict[str, str] = {
+    "adlro": "trimtab.policies.adlro.training:train_adlro",
+    "dqn": "trimtab.policies.dqn.training:train_dqn",
+    "router": "trimtab.serving.training.router:train_router",
+    "slim": "trimtab.serving.training.slim:train_slim",
+}
+# name -> "module:dataclass" of the settings that the function takes beside its own
+SETTINGS: dict[str, str] = {
+    "adlro": "trimtab.policies.adlro.learner:Settings",
+    "dqn": "trimtab.policies.dqn.learner:Settings",
+    "router": "trimtab.serving.training.router:RouterSettings",
+    "slim": "trimtab.serving.training.slim_learner:Settings",
+}
+OURS = ("out", "command")  # arguments that are no settings
+
+
+def learner(name: str) -> Callable[..., Iterator[Any]]:
+    """The function that trains a policy of that name."""
+    if name not in BY_NAME:
+        raise UnknownName(f"learner {name!r} is unknown; known: {', '.join(BY_NAME)}")
+    found: Callable[..., Iterator[Any]] = _loaded(BY_NAME[name])
+    return found
+
+
+def settings_of(name: str) -> dict[str, Any]:
+    """Every setting of a learner, with its default."""
+    own = {
+        one.name: one.default
+        for one in signature(learner(name)).parameters.values()
+        if one.kind == Parameter.KEYWORD_ONLY and one.name not in OURS
+    }
+    more = fields(_loaded(SETTINGS[name])) if name in SETTINGS else ()
+    return own | {one.name: one.default for one in more}
+
+
+def checked(name: str, given: dict[str, Any]) -> dict[str, Any]:
+    """The settings given, each of the type of its default."""
+    known = settings_of(name)
+    for setting, value in given.items():
+        if setting not in known:
+            near = get_close_matches(setting, known, n=1, cutoff=0.0)[0]
+            raise UnknownName(
+                f"setting {setting!r} is unknown; did you mean {near!r}? "
+                f"{name} knows {', '.join(known)}"
+            )
+        default = known[setting]
+        kind = type(default)
+        if kind is float and isinstance(value, int) and not isinstance(value, bool):
+            given = given | {setting: float(value)}
+        elif default is not None and type(value) is not kind:
+            words = {bool: "true or false", int: "a whole number", float: "a number", str: "a name"}
+            raise PolicyError(
+                f"{setting}={value!r} is not {words.get(kind, kind.__name__)}; "
+                f"the default is {setting}={default!r}"
+            )
+    return given
+
+
+def _loaded(place: str) -> Any:
+    module, _, attribute = place.partition(":")
+    try:
+        return getattr(import_module(module), attribute)
+    except ModuleNotFoundError as missing:
+        raise PolicyError(
+            f"training needs {missing.name}, which is not installed; pip install 'trimtab[train]'"
+        ) from missing
