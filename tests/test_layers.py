@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parent.parent / "src" / "trimtab"
 
 # A unit is a file or a folder directly in the package. A new one goes into this table first.
 LAYERS = {
-    0: {"core", "errors", "compiled", "sources", "files"},
+    0: {"core", "errors", "compiled", "sources", "files", "units"},
     1: {"rules", "load", "training"},
     2: {"traces", "sim", "codecs", "serving", "llm", "live", "metrics", "run"},
     3: {"envs", "hyperscore"},

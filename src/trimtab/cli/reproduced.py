@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from trimtab.report.table import shown
+from trimtab.units import shown
 
 Row = Mapping[str, Any]
 MILLION = 1e6

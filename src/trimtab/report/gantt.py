@@ -11,7 +11,7 @@ from matplotlib.path import Path
 from trimtab.core import Array
 from trimtab.metrics import Result
 from trimtab.report import series
-from trimtab.report.plots import (
+from trimtab.report.drawing import (
     DOWN,
     FAINT,
     FOOT_IN,
@@ -20,10 +20,10 @@ from trimtab.report.plots import (
     PALETTE,
     STYLE,
     blank,
-    clock,
     short,
     svg,
 )
+from trimtab.units import clock
 
 MOST_NODES = 48
 MOST_PIECES = 1200

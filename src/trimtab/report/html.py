@@ -13,10 +13,12 @@ import numpy as np
 from trimtab.core import Profile
 from trimtab.metrics import Result, measure
 from trimtab.report import plots
+from trimtab.report.drawing import MOST_SERIES, colours
 from trimtab.report.markup import bullets, facts, figure, shell, version, write_page
 from trimtab.report.scene import cluster, meanings, workload
 from trimtab.report.sections import distributions, gantts, left_out, over_time
-from trimtab.report.table import Row, by_policy, columns, shown, strongest_rule, summary, unit
+from trimtab.report.table import Row, by_policy, columns, strongest_rule, summary
+from trimtab.units import shown, unit
 
 
 def write_report(
@@ -102,7 +104,7 @@ def _outcome(rows: Sequence[Row], groups: Mapping[str, Sequence[Result]]) -> str
     head = "".join(
         f"<th>{escape(column.title)}<small>{escape(column.unit)}</small></th>" for column in told
     )
-    paint = plots.colours([row.policy for row in rows][: plots.MOST_SERIES])
+    paint = colours([row.policy for row in rows][:MOST_SERIES])
     body = ""
     for i, row in enumerate(rows):
         swatch = (
@@ -122,7 +124,7 @@ def _outcome(rows: Sequence[Row], groups: Mapping[str, Sequence[Result]]) -> str
         f"<thead><tr><th>policy</th>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
     sentences = " ".join(_sentences(rows, groups))
-    chart = figure(plots.bars(rows[: plots.MOST_SERIES]), "Mean metrics a policy", left_out(rows))
+    chart = figure(plots.bars(rows[:MOST_SERIES]), "Mean metrics a policy", left_out(rows))
     return f'<h2>Outcome</h2><p>{sentences}</p>{table}<p class="faint">{over}</p>{chart}'
 
 

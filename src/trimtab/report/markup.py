@@ -9,10 +9,8 @@ from html import escape
 from importlib import metadata
 from pathlib import Path
 
-import numpy as np
-
 from trimtab.core import Array
-from trimtab.report.table import shown, unit
+from trimtab.units import amount
 
 CSS = """
 :root{color-scheme:light;--ink:#24292f;--faint:#6e7781;--line:#d8dee4;--soft:#f6f8fa;--best:#e3f3ea}
@@ -89,17 +87,6 @@ def plain_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return (
         f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
     )
-
-
-def duration(seconds: float) -> str:
-    if not np.isfinite(seconds):
-        return "without end"
-    size, name = unit("time", [seconds])
-    return f"{shown(seconds / size)} {name}"
-
-
-def amount(value: float) -> str:
-    return f"{value:,.0f}" if value == int(value) else shown(value)
 
 
 def span(values: Array) -> str:

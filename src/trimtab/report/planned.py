@@ -16,8 +16,8 @@ import numpy as np
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from trimtab.core import Array
+from trimtab.report.drawing import FAINT, INK, LETTER_IN, PALETTE, STYLE, blank, short, svg
 from trimtab.report.markup import bullets, facts, figure, plain_table, shell, version, write_page
-from trimtab.report.plots import FAINT, INK, LETTER_IN, PALETTE, STYLE, blank, short, svg
 
 # Parts of a step and of a GPU's memory, in the order in which they are drawn.
 TIME_PARTS = {

@@ -7,59 +7,32 @@ many plots fit in one page.
 
 from __future__ import annotations
 
-import io
-import re
 from collections.abc import Mapping, Sequence
 
 import matplotlib
 import numpy as np
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator, PercentFormatter
 
 from trimtab.core import Array
 from trimtab.report import series
-from trimtab.report.series import Steps
-from trimtab.report.table import COLUMNS, Row, shown, unit
-
-# Okabe and Ito's colours that stand out on white, then Tol's muted: safe for colour-blind eyes.
-PALETTE = (
-    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"),
-    *("#56B4E9", "#332288", "#882255", "#999933", "#555555"),
+from trimtab.report.drawing import (
+    FAINT,
+    FOOT_IN,
+    HEAD_IN,
+    INK,
+    LETTER_IN,
+    PALETTE,
+    STYLE,
+    beside_in,
+    blank,
+    colours,
+    short,
+    svg,
 )
-INK, FAINT, GRID, DOWN = "#24292f", "#6e7781", "#e4e7eb", "#b8bec6"
-STYLE = {
-    "svg.fonttype": "none",
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],  # for the layout; the page names its own
-    "font.size": 9.5,
-    "text.color": INK,
-    "axes.edgecolor": "#aab1ba",
-    "axes.labelcolor": INK,
-    "axes.linewidth": 0.8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": GRID,
-    "grid.linewidth": 0.8,
-    "xtick.color": FAINT,
-    "ytick.color": FAINT,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "xtick.major.size": 3,
-    "ytick.major.size": 0,
-    "legend.frameon": False,
-    "legend.handlelength": 1.6,
-    "lines.linewidth": 1.7,
-    "lines.solid_capstyle": "round",
-    "text.parse_math": False,  # a name may hold a dollar sign
-    "savefig.transparent": True,
-}
-WIDTH_IN, LEFT_IN, FOOT_IN, HEAD_IN = 10.2, 0.72, 0.52, 0.1
-PANEL_LETTERS = len("mean 00.0%")
-LETTER_IN = 0.083  # of the legend, rather too much
-MOST_SERIES = len(PALETTE)
+from trimtab.report.series import Steps
+from trimtab.report.table import COLUMNS, Row
+from trimtab.units import clock, shown, unit
+
 BINS = 360  # of time: about two points a pixel column in print, one on a screen
 POINTS = 500  # of a distribution
 DURATIONS = (
@@ -74,72 +47,6 @@ DURATIONS = (
     *((600.0, "10 min"), (3600.0, "1 h"), (36000.0, "10 h"), (86400.0, "1 d"), (864000.0, "10 d")),
     *((8640000.0, "100 d"),),
 )
-
-
-def svg(figure: Figure, name: str) -> str:
-    """The figure as one <svg> element. The same figure gives the same text."""
-    FigureCanvasSVG(figure)
-    out = io.StringIO()
-    with matplotlib.rc_context({**STYLE, "svg.hashsalt": name}):
-        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
-    text = out.getvalue()
-    text = (
-        text[text.index("<svg") :]
-        .replace("xlink:href", "href")
-        .replace(' xmlns:xlink="http://www.w3.org/1999/xlink"', "")
-    )
-    text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = re.sub(r'\b(id|href)="(#?)', rf'\1="\2{name}-', text)
-    return re.sub(r"url\(#", f"url(#{name}-", text).strip()
-
-
-def blank(
-    height_in: float,
-    rows: int = 1,
-    columns: int = 1,
-    *,
-    left_in: float = LEFT_IN,
-    right_in: float = 0.15,
-    foot_in: float = FOOT_IN,
-    head_in: float = HEAD_IN,
-    **subplots: object,
-) -> tuple[Figure, Array]:
-    """A figure and its axes, (rows, columns), inside fixed margins: the axes of a page line up."""
-    figure = Figure(figsize=(WIDTH_IN, height_in))
-    axes = figure.subplots(rows, columns, squeeze=False, **subplots)
-    figure.subplots_adjust(
-        left=left_in / WIDTH_IN,
-        right=1 - right_in / WIDTH_IN,
-        bottom=foot_in / height_in,
-        top=1 - head_in / height_in,
-    )
-    return figure, axes
-
-
-def beside_in(names: Sequence[str]) -> float:
-    """Room to the right of the axes for a legend of these names."""
-    return 0.6 + LETTER_IN * max([PANEL_LETTERS, *(len(short(name)) for name in names)])
-
-
-def short(name: str, most: int = 30) -> str:
-    """A name that fits a legend; a long one keeps its beginning and its end."""
-    return name if len(name) <= most else f"{name[: most // 2 - 1]}…{name[-(most // 2) :]}"
-
-
-def colours(names: Sequence[str]) -> dict[str, str]:
-    return {name: PALETTE[i % len(PALETTE)] for i, name in enumerate(names)}
-
-
-def clock(length_s: float) -> tuple[float, str]:
-    """(seconds, name) of the unit for an axis of that length."""
-    for least_s, size_s, name in (
-        (4 * 86400.0, 86400.0, "d"),
-        (3 * 3600.0, 3600.0, "h"),
-        (180.0, 60.0, "min"),
-    ):
-        if length_s >= least_s:
-            return size_s, name
-    return 1.0, "s"
 
 
 def waits(pooled: Mapping[str, Array], name: str = "waits") -> str:

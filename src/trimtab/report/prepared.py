@@ -11,16 +11,7 @@ import numpy as np
 
 from trimtab.load.features import FEATURES
 from trimtab.report import prepared_plots as plots
-from trimtab.report.markup import (
-    bullets,
-    duration,
-    facts,
-    figure,
-    plain_table,
-    shell,
-    version,
-    write_page,
-)
+from trimtab.report.markup import bullets, facts, figure, plain_table, shell, version, write_page
 from trimtab.report.prepared_figures import (
     Work,
     beside_published,
@@ -36,10 +27,10 @@ from trimtab.report.prepared_figures import (
     roughness,
 )
 from trimtab.report.prepared_plots import Line, line
-from trimtab.report.table import shown, unit
 from trimtab.traces.alibaba2018.published import PUBLISHED
 from trimtab.traces.prepare.route import BEFORE_S
 from trimtab.traces.prepare.rules import ABNORMAL, CAPACITY, DUPLICATE, MISSING, RULES
+from trimtab.units import duration, shown, unit
 
 __all__ = ["quantile_rows", "write_prepared_report"]
 

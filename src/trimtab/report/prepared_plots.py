@@ -15,16 +15,8 @@ import numpy as np
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator, PercentFormatter
 
 from trimtab.core import Array
-from trimtab.report.plots import (
-    DOWN,
-    FAINT,
-    PALETTE,
-    STYLE,
-    WIDTH_IN,
-    blank,
-    clock,
-    svg,
-)
+from trimtab.report.drawing import DOWN, FAINT, PALETTE, STYLE, WIDTH_IN, blank, svg
+from trimtab.units import clock
 
 COLUMNS = 400  # of a plot over time
 SPLIT_COLOURS = {"train": PALETTE[0], "validation": PALETTE[4], "test": PALETTE[2], "purged": DOWN}

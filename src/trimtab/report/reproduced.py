@@ -9,9 +9,9 @@ from pathlib import Path
 import matplotlib
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from trimtab.report.drawing import MOST_SERIES, STYLE, beside_in, blank, colours, short, svg
 from trimtab.report.markup import facts as listed
 from trimtab.report.markup import figure, plain_table, shell, version, write_page
-from trimtab.report.plots import MOST_SERIES, STYLE, beside_in, blank, colours, short, svg
 
 Curve = Sequence[tuple[float, float]]  # (load, mean completion time in s)
 Section = tuple[str, str, Sequence[str], Sequence[Sequence[str]]]  # title, note, head, lines

@@ -9,8 +9,9 @@ import numpy as np
 
 from trimtab.core import Array, Cluster, Workload
 from trimtab.metrics import ABOUT, Result
-from trimtab.report.markup import amount, duration, facts, plain_table, span
-from trimtab.report.table import Row, columns, shown
+from trimtab.report.markup import facts, plain_table, span
+from trimtab.report.table import Row, columns
+from trimtab.units import amount, duration, shown
 
 MORE_ABOUT = {
     "wait_p95_s": "95 % of the jobs that started waited at most this long",

@@ -10,8 +10,9 @@ import numpy as np
 from trimtab.core import Array, Profile
 from trimtab.metrics import Result
 from trimtab.report import gantt, plots, series
+from trimtab.report.drawing import MOST_SERIES
 from trimtab.report.markup import figure
-from trimtab.report.table import shown, unit
+from trimtab.units import shown, unit
 
 MOST_GANTTS = 6
 POWER_ERROR = 0.01  # a power series further from the metered energy than this is not shown
@@ -19,9 +20,9 @@ POWER_ERROR = 0.01  # a power series further from the metered energy than this i
 
 def left_out(rows: Sequence[object]) -> str:
     """A sentence where there are more policies than colours."""
-    if len(rows) <= plots.MOST_SERIES:
+    if len(rows) <= MOST_SERIES:
         return ""
-    return f"The first {plots.MOST_SERIES} of {len(rows)} policies in the order of the table."
+    return f"The first {MOST_SERIES} of {len(rows)} policies in the order of the table."
 
 
 def distributions(groups: Mapping[str, Sequence[Result]]) -> str:
@@ -30,7 +31,7 @@ def distributions(groups: Mapping[str, Sequence[Result]]) -> str:
     fewer = left_out(list(groups))
     seeds = max(len(group) for group in groups.values())
     pooled = f"Jobs of all {seeds} seeds together. " if seeds > 1 else ""
-    chosen = list(groups)[: plots.MOST_SERIES]
+    chosen = list(groups)[:MOST_SERIES]
 
     def all_of(values: Callable[[Result], Array]) -> dict[str, Array]:
         return {key: np.concatenate([values(r) for r in groups[key]]) for key in chosen}
@@ -49,7 +50,7 @@ def distributions(groups: Mapping[str, Sequence[Result]]) -> str:
 
 
 def over_time(groups: Mapping[str, Sequence[Result]], profile: Profile | None) -> str:
-    first = {key: groups[key][0] for key in list(groups)[: plots.MOST_SERIES]}
+    first = {key: groups[key][0] for key in list(groups)[:MOST_SERIES]}
     seeds = {result.seed for result in first.values()}
     several = any(len(group) > 1 for group in groups.values())
     of_seed = f"Of the first seed ({', '.join(map(str, sorted(seeds)))}) alone. " if several else ""
@@ -106,7 +107,7 @@ def _by_kind(first: Mapping[str, Result], resource: str, scale: Array | None, of
     known = {kind: of for kind, of in lines.items() if of is not None and len(of.time_s)}
     if result.log is None or len(known) < 2:
         return ""
-    few = dict(list(known.items())[: plots.MOST_SERIES])
+    few = dict(list(known.items())[:MOST_SERIES])
     left = f" {len(known) - len(few)} more kinds are left out." if len(few) < len(known) else ""
     drawn = plots.panels(few, series.span_s(result), "kinds", label="allocated", one_colour=True)
     caption = f"Allocated share of the {resource} a node kind under {policy}.{left} {of_seed}"

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -16,6 +15,7 @@ from trimtab.errors import UnknownName
 from trimtab.hyperscore import hyperscore, mean_v
 from trimtab.metrics import Result, interval, measure
 from trimtab.rules.names import parse
+from trimtab.units import shown, unit
 
 RANKED_BY = "jct_mean_s"
 COLUMNS = {  # metric: title, short title, dimension, better
@@ -44,18 +44,6 @@ ON_REQUEST = {  # the same, shown only where they are asked for
 }
 SCORES = ("v", "hyperscore")  # means of these over seeds are taken over ln V
 ONLY_IF_ANY = ("energy_j", "preemptions", "failed", "rejected")
-UNITS = {  # dimension: (from this value on, size, name), largest first
-    "time": (
-        (2 * 86400.0, 86400.0, "d"),
-        (2 * 3600.0, 3600.0, "h"),
-        (120.0, 60.0, "min"),
-        (0.0, 1.0, "s"),
-    ),
-    "energy": ((3.6e9, 3.6e9, "MWh"), (3.6e6, 3.6e6, "kWh"), (3.6e3, 3.6e3, "Wh"), (0.0, 1.0, "J")),
-    "share": ((0.0, 0.01, "%"),),
-    "count": ((0.0, 1.0, ""),),
-    "": ((0.0, 1.0, ""),),
-}
 
 
 @dataclass(frozen=True)
@@ -158,16 +146,6 @@ def strongest_rule(rows: Sequence[Row]) -> Row | None:
     return next((row for row in rows if row.is_rule), None)
 
 
-def unit(dimension: str, values: Sequence[float]) -> tuple[float, str]:
-    """(size, name) of the unit that suits the median of the values above 0."""
-    above = [value for value in values if value > 0]
-    middle = float(np.median(above)) if above else 0.0
-    for least, size, name in UNITS[dimension]:
-        if middle >= least:
-            return size, name
-    raise AssertionError(dimension)
-
-
 def columns(rows: Sequence[Row], keys: Sequence[str] | None = None) -> list[Column]:
     """The columns worth showing, or those named, as text in one unit each."""
     told = []
@@ -201,18 +179,6 @@ def _idle(key: str, rows: Sequence[Row]) -> bool:
     if key == "gpu_allocation":
         return all("utilization" in row.mean for row in rows)
     return key in ONLY_IF_ANY and not any(row.mean[key] for row in rows)
-
-
-def shown(value: float, half: float | None = None) -> str:
-    """Three figures, thousands apart; half a width with the decimals of the value."""
-    if value == 0 and not half:
-        return "0"
-    largest = abs(value) or half or 0.0  # 0 ± 3 has the decimals of 3
-    places = max(0, min(3, 2 - math.floor(math.log10(largest))))
-    if value == int(value) and not half:
-        places = 0
-    text = f"{value:,.{places}f}"
-    return text if not half else f"{text} ± {half:,.{places}f}"
 
 
 def _marked(values: Sequence[float], cells: Sequence[str], best: float) -> tuple[bool, ...]:

@@ -9,8 +9,10 @@ from tests.unit.report.made import logged, pool
 
 from trimtab.core import What, cluster, workload
 from trimtab.report import gantt, plots, series
+from trimtab.report.drawing import PALETTE, short
 from trimtab.report.table import summary
 from trimtab.sim.log import NODE_DOWN
+from trimtab.units import clock
 
 
 def drawings(name="fcfs"):
@@ -66,19 +68,19 @@ def test_every_reference_in_a_plot_is_to_its_own_ids():
 def test_names_are_plain_text_in_plots(name):
     text = drawings(name)["waits"]
     shown = "".join(ElementTree.fromstring(text).itertext())
-    assert plots.short(name) in shown
+    assert short(name) in shown
     assert "<script" not in text
 
 
 def test_the_palette_has_ten_different_colours():
-    assert len(set(plots.PALETTE)) == 10
+    assert len(set(PALETTE)) == 10
 
 
 @pytest.mark.parametrize(
     ("length_s", "name"), [(60, "s"), (600, "min"), (36000, "h"), (864000, "d")]
 )
 def test_the_axis_of_time_has_a_unit_that_suits_its_length(length_s, name):
-    assert plots.clock(length_s)[1] == name
+    assert clock(length_s)[1] == name
 
 
 def test_waits_of_zero_are_drawn():

@@ -12,11 +12,10 @@ from trimtab.report.table import (
     SCORES,
     as_rich,
     columns,
-    shown,
     strongest_rule,
     summary,
-    unit,
 )
+from trimtab.units import shown, unit
 
 
 def test_rows_are_sorted_by_mean_jct():
