@@ -16,7 +16,7 @@ LAYERS = {
     1: {"rules", "load", "training"},
     2: {"traces", "sim", "codecs", "serving", "llm", "live", "metrics", "run"},
     3: {"envs", "hyperscore"},
-    4: {"policies", "peer_servers"},
+    4: {"policies"},
     5: {"compare", "train", "report", "reproduce", "bench"},
     6: {"desk", "cli", "testing"},
     7: {"__init__", "__main__"},

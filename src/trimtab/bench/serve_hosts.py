@@ -232,7 +232,7 @@ def hosted(
     processes: how many of its processes compute.
     """
     server, port, mark = SERVERS[name], free_port(), secrets.token_hex(8)
-    command = [python, "-P", "-m", f"trimtab.peer_servers.{server.module}", "--model", model]
+    command = [python, "-P", "-m", f"trimtab.bench.peer_servers.{server.module}", "--model", model]
     command += ["--port", str(port), "--limit-s", str(LIFE_LIMIT_S)]
     command += ["--processes", str(processes)]
     quiet = {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0", "PYTHONUNBUFFERED": "1"}

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trimtab.bench.peer_servers.work import CLASSES, IMAGE, answers
 from trimtab.core import Array
 from trimtab.errors import ServeError
-from trimtab.peer_servers.work import CLASSES, IMAGE, answers
 from trimtab.serving.client.load_gen import Driven, http_request
 
 IMAGES = 8

@@ -8,8 +8,13 @@ import sys
 
 import typer
 
-from trimtab.cli import bench, compare, plan, prepare, reproduce, serve, trace, train
+from trimtab.cli import compare, train
+from trimtab.cli.bench import bench
+from trimtab.cli.plan import plan
+from trimtab.cli.reproduce import reproduce
+from trimtab.cli.serve import serve
 from trimtab.cli.shown import err, escaped, say
+from trimtab.cli.trace import prepare, trace
 from trimtab.errors import TrimtabError
 
 app = typer.Typer(

@@ -167,7 +167,7 @@ def compare(
     if results and json_file != "-":
         show_results(results, keys, measured)
     if results and report is not None and results[0].semantics != "packing":
-        from trimtab.report.html import write_report
+        from trimtab.report.compare.html import write_report
 
         write_report(
             report,
@@ -187,7 +187,7 @@ def compare(
 
 def table_keys(metrics: str | None, hyperscore: str | None = None) -> list[str] | None:
     """The metrics that the table shall show, checked before anything long begins."""
-    from trimtab.report.table import COLUMNS, ON_REQUEST, SCORES
+    from trimtab.report.compare.table import COLUMNS, ON_REQUEST, SCORES
 
     keys = [key.strip() for key in (metrics or "").split(",") if key.strip()]
     known = [*COLUMNS, *ON_REQUEST]
@@ -256,7 +256,7 @@ def show_results(
 ) -> None:
     """The table of a comparison on the terminal."""
     from trimtab.compare import metrics_of
-    from trimtab.report.table import as_rich, summary
+    from trimtab.report.compare.table import as_rich, summary
 
     if results[0].semantics == "packing":
         table = Table(title="GPU packing")

@@ -1,6 +1,7 @@
-"""One file for each thing that a paper claims: what it says beside what we measure."""
+"""One folder a paper: what it claims beside what we measure."""
 
-# name of a paper -> the module whose `Setup`, `planned` and `outcome` measure what it says
+# name of a paper -> its package: `paper` and what else is measured are modules in it, each with
+# `Setup`, `planned` and `outcome`
 BY_NAME: dict[str, str] = {
     "adlro": "trimtab.reproduce.adlro",
     "llm": "trimtab.reproduce.llm",

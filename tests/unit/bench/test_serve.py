@@ -13,6 +13,8 @@ import pytest
 from trimtab import cli
 from trimtab.bench import serve, serve_hosts
 from trimtab.bench.chosen import chosen_of
+from trimtab.bench.peer_servers.front import MODEL
+from trimtab.bench.peer_servers.ours import words
 from trimtab.bench.serve import CASES, METRICS, Plan, Row, Session, highest
 from trimtab.bench.serve_hosts import FLOOR, OURS, SERVERS, Host, Server, hosted, missing
 from trimtab.bench.serve_wires import (
@@ -26,13 +28,11 @@ from trimtab.bench.serve_wires import (
     wrong,
 )
 from trimtab.errors import ServeError, UnknownName
-from trimtab.peer_servers.front import MODEL
-from trimtab.peer_servers.ours import words
 from trimtab.serving.client.load_gen import Driven, python_env
 from trimtab.serving.front.oip import read_request, write_answer
 from trimtab.serving.nouns import Answer
 
-FRONT = [sys.executable, "-P", "-m", "trimtab.peer_servers.front", "--model", "noop"]
+FRONT = [sys.executable, "-P", "-m", "trimtab.bench.peer_servers.front", "--model", "noop"]
 
 
 def split(request: bytes) -> tuple[bytes, int | None]:

@@ -9,7 +9,7 @@ from trimtab.reproduce import trials
 from trimtab.reproduce.trials import KEPT_IN, Trial, add_kept, finished, read_kept, source_of
 
 ROW = "trimtab.reproduce.tables:row"
-RUN = "trimtab.reproduce.runs:measured"
+RUN = "trimtab.reproduce.adlro.scenes:measured"
 
 
 def made(*numbers: float) -> list[Trial]:

@@ -310,7 +310,7 @@ def test_a_machine_without_a_gpu_is_told_what_to_do():
 def test_without_torch_the_remedy_is_named_and_nothing_else_needs_it():
     code = (
         "import sys, numpy as np; sys.modules['torch'] = None\n"
-        "import trimtab.cli.plan_calibrate, trimtab.llm.calibrate.rates\n"
+        "import trimtab.cli.plan.plan_calibrate, trimtab.llm.calibrate.rates\n"
         "from trimtab.llm.calibrate.measure import calibrated\n"
         "calibrated('cpu', 5.0, today='', rng=np.random.default_rng(0))"
     )

@@ -8,7 +8,7 @@ from trimtab.policies.adlro.drift import Recent
 from trimtab.policies.adlro.net import GUIDE, values_of
 from trimtab.policies.adlro.pairs import WIDTH
 from trimtab.policies.adlro.policy import AdlroPolicy
-from trimtab.reproduce.drifting import scenario
+from trimtab.reproduce.adlro.drifting import scenario
 from trimtab.sim.world import Models
 
 torch = pytest.importorskip("torch")

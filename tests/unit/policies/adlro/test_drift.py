@@ -12,7 +12,7 @@ from trimtab.core import Status
 from trimtab.errors import PolicyError
 from trimtab.policies.adlro.policy import AdlroPolicy
 from trimtab.policies.adlro.stretches import ASKED, KEPT, Stretches, change_at, revised
-from trimtab.reproduce.drifting import DriftingBackend, scenario
+from trimtab.reproduce.adlro.drifting import DriftingBackend, scenario
 from trimtab.run import run
 from trimtab.sim.world import Models
 

@@ -1,0 +1,1 @@
+"""`trimtab bench`: speed on this machine."""

@@ -1,0 +1,1 @@
+"""`trimtab plan`: parallelism of language models."""

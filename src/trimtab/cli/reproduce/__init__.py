@@ -1,0 +1,1 @@
+"""`trimtab reproduce`: a paper's tables beside ours."""

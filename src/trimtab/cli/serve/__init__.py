@@ -1,0 +1,1 @@
+"""`trimtab serve`: the inference fleet."""

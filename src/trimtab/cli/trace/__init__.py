@@ -1,0 +1,1 @@
+"""`trimtab trace`: traces and load."""

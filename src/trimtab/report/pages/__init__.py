@@ -1,0 +1,1 @@
+"""The pages of a plan, of a reproduction and of a serving profile."""

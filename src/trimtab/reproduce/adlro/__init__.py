@@ -1,0 +1,1 @@
+"""What the ADLRO paper claims, measured."""

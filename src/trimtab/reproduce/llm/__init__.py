@@ -1,0 +1,1 @@
+"""What the paper on learned parallelism claims, measured."""

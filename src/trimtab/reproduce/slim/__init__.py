@@ -1,0 +1,1 @@
+"""What the Slim Scheduler paper claims, measured."""
