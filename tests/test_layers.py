@@ -1,44 +1,120 @@
-"""Every file in the package imports lower layers only, and `import trimtab` costs NumPy."""
+"""Every file imports what lies below it, in the package and in its folder, and stays small."""
 
 import ast
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parent.parent / "src" / "trimtab"
+from trimtab.sources import NAMED
 
-# A unit is a file or a folder directly in the package. A new one goes into this table first.
-LAYERS = {
-    0: {"core", "errors", "compiled", "sources", "files", "units"},
-    1: {"rules", "load", "training"},
-    2: {"traces", "sim", "codecs", "serving", "llm", "live", "metrics", "run"},
-    3: {"envs", "hyperscore"},
-    4: {"policies"},
-    5: {"compare", "train", "report", "reproduce", "bench"},
-    6: {"desk", "cli", "testing"},
-    7: {"__init__", "__main__"},
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "src" / "trimtab"
+
+# What a folder holds, lowest first: a file or folder imports what stands before it, and nothing
+# beside it. Whatever is new in one of these folders goes into this table first. Folders that are
+# not named here hold modules that may import each other.
+ORDER = {
+    "": [
+        {"core", "errors", "compiled", "sources", "files", "units"},
+        {"rules", "load", "training"},
+        {"traces", "sim", "codecs", "serving", "llm", "metrics", "run"},
+        {"envs", "hyperscore", "live"},
+        {"policies"},
+        {"compare", "train", "report", "reproduce", "bench"},
+        {"cli", "testing"},
+        {"__init__", "__main__"},
+    ],
+    "llm": [
+        {"__init__", "nouns"},
+        {"spec"},
+        {"cost"},
+        {"plan", "fit", "world"},
+        {"exports", "calibrate", "watch"},
+    ],
+    "serving": [
+        {"__init__", "nouns"},
+        {"net", "client"},
+        {"view"},
+        {"routing", "front"},
+        {"server", "training"},
+        {"fleet"},
+        {"service"},
+    ],
+    "traces": [
+        {"readers"},
+        {"__init__"},  # reads whatever a reader can; scenes and preparations start from it
+        {"alibaba2018", "load", "scenes"},
+        {"twin"},
+        {"prepare"},
+    ],
+    "policies": [
+        {"rule", "baselines", "adlro"},
+        {"__init__"},  # finds a policy by its name
+        {"dqn"},  # is trained on top of any of them
+    ],
+    "reproduce": [{"asked", "tables", "trials"}, {"adlro", "llm", "slim"}, {"__init__"}],
+    "report": [{"__init__", "drawing", "markup"}, {"compare", "pages", "prepare"}],
+    "bench": [
+        {"__init__", "chosen", "inputs", "peers", "peer_servers"},
+        {"cases", "serve_wires"},
+        {"learning", "plans", "traces", "serve_hosts"},
+        {"rows", "serve", "fault_fleet"},
+        {"faults"},
+        {"fault_claims"},
+    ],
+    "cli": [
+        {"shown"},
+        {"bench", "compare", "plan", "reproduce", "serve", "trace", "train"},
+        {"__init__"},
+    ],
 }
-LAYER_OF = {unit: layer for layer, units in LAYERS.items() for unit in units}
+RANK = {
+    folder: {child: rank for rank, children in enumerate(ranks) for child in children}
+    for folder, ranks in ORDER.items()
+}
 
-# (importer, imported) pairs of one layer that may break the rule, with the reason.
+# (importer, imported) pairs of one rank that may break the rule, with the reason.
 ALLOWED = {
     ("core", "errors"),  # the nouns raise the errors; errors imports nothing
     ("compiled", "sources"),  # the cache asks what a file reaches; sources imports nothing
 }
 
+LINES = 500
+MODULES = 20
+# Files above LINES, to be split. This list only shrinks.
+LONG = {
+    "src/trimtab/core.py",
+    "src/trimtab/envs/engine.py",
+    "src/trimtab/policies/adlro/pairs.py",
+    "src/trimtab/rules/plan.py",
+    "src/trimtab/sim/pool.py",
+    "tests/unit/sim/test_kernel.py",
+}
+
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 
-def unit_of(path: Path) -> str:
-    """The file or folder directly in the package that `path` belongs to."""
-    return path.relative_to(PACKAGE).with_suffix("").parts[0]
+def parts_of(module: str) -> tuple[str, ...]:
+    """Where the module that a dotted name starts with stands: ("sim", "world"), ("__init__",)."""
+    found = PACKAGE
+    for name in module.split(".")[1:]:
+        if found.joinpath(f"{name}.py").is_file():
+            return (*found.relative_to(PACKAGE).parts, name)
+        if not found.joinpath(name, "__init__.py").is_file():
+            break
+        found = found / name
+    return (*found.relative_to(PACKAGE).parts, "__init__")
 
 
-def modules_imported(tree: ast.AST, path: Path) -> Iterator[tuple[int, str]]:
-    """Line and absolute name of every import at any depth, also of a literal `import_module`."""
+def named(tree: ast.AST, path: Path) -> Iterator[tuple[int, str]]:
+    """Line and absolute name of every import at any depth, and of every string that is a module's.
+
+    Such a string ("trimtab.sim.backend:SimBackend") is there to be imported later.
+    """
     # the package a relative import starts from: the folder, also for the folder's __init__.py
     here = ("trimtab", *path.relative_to(PACKAGE).parts[:-1])
     for node in ast.walk(tree):
@@ -49,30 +125,41 @@ def modules_imported(tree: ast.AST, path: Path) -> Iterator[tuple[int, str]]:
             base = here[: len(here) - node.level + 1] if node.level else ()
             for name in node.names:
                 yield node.lineno, ".".join((*base, *filter(None, [node.module]), name.name))
-        elif isinstance(node, ast.Call) and node.args:
-            called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-            called = node.func.id if isinstance(node.func, ast.Name) else called
-            first = node.args[0]
-            if called in ("import_module", "__import__") and isinstance(first, ast.Constant):
-                yield node.lineno, str(first.value)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = NAMED.match(repr(node.value))
+            # "trimtab.serve" may be the name of a log: only what is a module is imported
+            if text and parts_of(text[1]) != ("__init__",):
+                yield node.lineno, text[1]
+
+
+def breach(importer: tuple[str, ...], imported: tuple[str, ...]) -> str:
+    """Why one module may not import another, or nothing where it may."""
+    same = 0
+    while importer[same] == imported[same]:
+        same += 1
+        if same == min(len(importer), len(imported)):
+            return ""  # itself
+    folder, above, below = "/".join(importer[:same]), importer[same], imported[same]
+    rank = RANK.get(folder)
+    if rank is None or (above, below) in ALLOWED:
+        return ""
+    for child in (above, below):
+        if child not in rank:
+            return f"{child} has no place in ORDER[{folder!r}] of tests/test_layers.py"
+    if rank[below] < rank[above]:
+        return ""
+    where = "beside" if rank[below] == rank[above] else "above"
+    return f"{below} stands {where} {above} in {folder or 'trimtab'}"
 
 
 def breaches(source: str, path: Path) -> list[str]:
     """One sentence for each import in `source` that does not go down."""
-    importer, found = unit_of(path), []
-    for line, module in modules_imported(ast.parse(source), path):
-        root, *rest = module.split(".")
-        if root != "trimtab":
-            continue
-        # `import trimtab` and `from trimtab import name` load what __init__ imports
-        imported = rest[0] if rest and rest[0] in LAYER_OF else "__init__"
-        if imported == importer or (importer, imported) in ALLOWED:
-            continue
-        if LAYER_OF[imported] >= LAYER_OF[importer] and LAYER_OF[importer] < 7:
-            found.append(
-                f"{path.relative_to(PACKAGE.parent)}:{line}: layer {LAYER_OF[importer]} imports"
-                f" {module}, which is layer {LAYER_OF[imported]}"
-            )
+    importer, found = path.relative_to(PACKAGE).with_suffix("").parts, []
+    for line, module in named(ast.parse(source), path):
+        if module.split(".")[0] == "trimtab":
+            why = breach(importer, parts_of(module))
+            if why:
+                found.append(f"{path.relative_to(PACKAGE.parent)}:{line}: imports {module}: {why}")
     return found
 
 
@@ -80,14 +167,35 @@ def test_the_package_has_files():
     assert FILES
 
 
-def test_every_file_has_a_layer():
-    units = {unit_of(path) for path in FILES}
-    assert units <= LAYER_OF.keys(), f"add to LAYERS: {sorted(units - LAYER_OF.keys())}"
+@pytest.mark.parametrize("folder", ORDER)
+def test_every_file_and_folder_has_its_place(folder: str):
+    here = PACKAGE / folder
+    children = {path.stem for path in here.glob("*.py")}
+    children |= {path.parent.name for path in here.glob("*/__init__.py")}
+    missing = children - RANK[folder].keys()
+    assert not missing, f"add to ORDER[{folder!r}]: {sorted(missing)}"
+
+
+def test_a_folder_has_at_most_twenty_modules():
+    modules = Counter(path.parent.relative_to(ROOT).as_posix() for path in FILES)
+    found = [f"{folder}: {count}" for folder, count in modules.items() if count > MODULES]
+    assert not found, "make a room of some of their modules: " + ", ".join(found)
+
+
+def test_a_file_has_at_most_five_hundred_lines():
+    lines = {
+        path.relative_to(ROOT).as_posix(): len(path.read_text(encoding="utf-8").splitlines())
+        for path in [*FILES, *(ROOT / "tests").rglob("*.py")]
+    }
+    found = {file: count for file, count in lines.items() if count > LINES}
+    new, done = sorted(found.keys() - LONG), sorted(LONG - found.keys())
+    assert not new, f"look for a noun to move out of {', '.join(new)}"
+    assert not done, f"not that long any more, take out of LONG: {', '.join(done)}"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_go_down(path: Path):
-    found = breaches(path.read_text(encoding="utf-8"), path) if unit_of(path) in LAYER_OF else []
+    found = breaches(path.read_text(encoding="utf-8"), path)
     assert not found, "\n".join(found)
 
 
@@ -106,7 +214,17 @@ def test_imports_go_down(path: Path):
         ("sim/kernel.py", "from ..traces import swf"),
         ("sim/__init__.py", "from ..traces import swf"),
         ("envs/single.py", "from trimtab.policies.dqn import policy"),
-        ("testing.py", "from trimtab import cli"),
+        ("testing/__init__.py", "from trimtab import cli"),
+        ("live/__init__.py", "BY_NAME = {'x': 'trimtab.policies.rule:RulePolicy'}"),
+        ("llm/cost/cases.py", "from trimtab.llm.plan.question import Question"),
+        ("llm/fit/fit.py", "def late():\n    from trimtab.llm.plan import legal"),
+        ("serving/nouns.py", "from .net.slim_form import WIDTHS"),
+        ("serving/front/oip.py", "from trimtab.serving.routing import greedy"),
+        ("serving/fleet/fleet.py", "TEXT = 'trimtab.serving.service'"),
+        ("traces/readers/swf.py", "from trimtab.traces import read"),
+        ("reproduce/llm/paper.py", "RUN = 'trimtab.reproduce.slim.trials:in_time'"),
+        ("cli/compare.py", "from trimtab import cli"),
+        ("cli/new.py", "from trimtab.cli.shown import table"),
     ],
 )
 def test_an_import_up_or_sideways_is_found(file: str, source: str):
@@ -124,9 +242,15 @@ def test_an_import_up_or_sideways_is_found(file: str, source: str):
             "from . import power\nfrom .power import w\nfrom ..rules import fits",
         ),
         ("sim/__init__.py", "from .kernel import simulate"),
-        ("testing.py", "from trimtab import policies, envs, run"),
+        ("testing/cases.py", "from trimtab import policies, envs, run"),
         ("__main__.py", "from trimtab.cli import main"),
         ("__init__.py", "from .core import Job\nfrom . import core"),
+        ("live/__init__.py", "BY_NAME = {'sim': 'trimtab.sim.backend:SimBackend'}"),
+        ("run.py", "log = getLogger('trimtab.serve')"),
+        ("llm/plan/legal.py", "from trimtab.llm.cost import cases"),
+        ("llm/cost/cases.py", "from .kernels import roofline\nfrom . import links"),
+        ("traces/scenes/scene.py", "from trimtab.traces import read"),
+        ("reproduce/__init__.py", "PAPERS = {'slim': 'trimtab.reproduce.slim'}"),
     ],
 )
 def test_an_import_down_or_inside_one_folder_passes(file: str, source: str):
