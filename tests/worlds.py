@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from trimtab.build import cluster, uniform_profile, workload
 from trimtab.core import (
     Cluster,
     Decision,
@@ -19,9 +20,6 @@ from trimtab.core import (
     Wait,
     What,
     Workload,
-    cluster,
-    uniform_profile,
-    workload,
 )
 from trimtab.run import run
 from trimtab.sim.backend import SimBackend

@@ -11,7 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.core import STATE, TOTALS, Array, Cluster, Status, Workload, workload
+from trimtab.arrays import Array
+from trimtab.build import workload
+from trimtab.columns import STATE, TOTALS
+from trimtab.core import Cluster, Status, Workload
 from trimtab.errors import TraceError, UnknownName
 from trimtab.metrics import Result, measure
 from trimtab.policies import named

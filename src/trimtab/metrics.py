@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.core import Array, Cluster, Profile, Status, Workload
+from trimtab.arrays import Array
+from trimtab.core import Cluster, Profile, Status, Workload
 
 BOUND_S = 10.0  # jobs shorter than this do not dominate the bounded slow-down
 SLACK = 10.0  # a job without a deadline is in time within this multiple of its request

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from tests.worlds import Logged, played, ruled
 
-from trimtab.core import Start, cluster, uniform_profile, workload
+from trimtab.build import cluster, uniform_profile, workload
+from trimtab.core import Start
 from trimtab.policies import named
 from trimtab.run import run
 

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from trimtab.core import Status, cluster
+from trimtab.build import cluster
+from trimtab.core import Status
 from trimtab.sim.pool import NO_BACKFILL, run_pool
 from trimtab.sim.whole import simulate
 from trimtab.traces.scenes.synthetic import generate

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from trimtab.core import Profile, Shape, cluster, workload
+from trimtab.build import cluster, workload
+from trimtab.core import Profile, Shape
 from trimtab.policies.dqn.field import BatchedField, Windows, demonstrations, ground
 from trimtab.policies.dqn.learner import Learner, Settings, train
 from trimtab.sim.world import Models

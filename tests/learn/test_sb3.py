@@ -6,7 +6,7 @@ from sb3_contrib import MaskablePPO
 from stable_baselines3 import PPO
 
 import trimtab.envs  # noqa: F401  registers the ids
-from trimtab.core import cluster, workload
+from trimtab.build import cluster, workload
 
 
 def two_nodes():

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from tests.worlds import Logged, random_cluster, random_jobs, random_profile
 
-from trimtab.core import Status, cluster, workload
+from trimtab.build import cluster, workload
+from trimtab.core import Status
 from trimtab.policies.rule import RulePolicy
 from trimtab.rules.names import BACKFILLS, ORDERS, PLACES, parse
 from trimtab.run import run

@@ -5,20 +5,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from trimtab.core import (
-    Move,
-    Reject,
-    Resize,
-    Shape,
-    Start,
-    Status,
-    Stop,
-    Wait,
-    What,
-    cluster,
-    uniform_profile,
-    workload,
-)
+from trimtab.build import cluster, uniform_profile, workload
+from trimtab.core import Move, Reject, Resize, Shape, Start, Status, Stop, Wait, What
 from trimtab.errors import TrimtabError
 from trimtab.live.fake import FakeBackend
 from trimtab.live.ledger import Ledger

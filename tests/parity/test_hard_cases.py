@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from trimtab.build import cluster, workload
 from trimtab.codecs.grid import GridCodec
 from trimtab.codecs.queue import QueueCodec
-from trimtab.core import What, cluster, workload
+from trimtab.core import What
 from trimtab.envs.batched import BatchedEnv
 from trimtab.envs.engine import episode_of
 from trimtab.envs.single import ClusterEnv

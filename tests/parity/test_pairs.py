@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from trimtab.core import Status, cluster, uniform_profile, workload
+from trimtab.build import cluster, uniform_profile, workload
+from trimtab.core import Status
 from trimtab.policies import named
 from trimtab.policies.adlro.branches import Branches, whole
 from trimtab.policies.adlro.net import GUIDE

@@ -6,20 +6,8 @@ import numpy as np
 import pytest
 from tests.worlds import Answers, Logged, Script, one_kind
 
-from trimtab.core import (
-    Move,
-    Profile,
-    Reject,
-    Resize,
-    Shape,
-    Start,
-    Stop,
-    Wait,
-    What,
-    cluster,
-    uniform_profile,
-    workload,
-)
+from trimtab.build import cluster, uniform_profile, workload
+from trimtab.core import Move, Profile, Reject, Resize, Shape, Start, Stop, Wait, What
 from trimtab.errors import PolicyError, TraceError
 from trimtab.policies.rule import RulePolicy
 from trimtab.rules.seen import world_of

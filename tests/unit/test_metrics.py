@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from tests.unit.report.made import pool
 
-from trimtab.core import Profile, Shape, Status, cluster, workload
+from trimtab.build import cluster, workload
+from trimtab.core import Profile, Shape, Status
 from trimtab.metrics import Result, best_rate, interval, measure, t_975
 from trimtab.sim.whole import simulate
 

@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trimtab.arrays import Array
 from trimtab.bench.fault_fleet import Watch, fleet_of, server_of
 from trimtab.bench.serve_hosts import Host
 from trimtab.bench.serve_wires import BINARY, requests
-from trimtab.core import Array
 from trimtab.serving.client.load_gen import Driven, drive
 from trimtab.serving.routing.arrivals import poisson
 

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.core import Array, Cluster, Workload, cluster, workload
+from trimtab.arrays import Array
+from trimtab.build import cluster, workload
+from trimtab.core import Cluster, Workload
 from trimtab.traces.scenes import synthetic
 from trimtab.traces.scenes.presets import mixed_gpu_cluster
 

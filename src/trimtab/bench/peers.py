@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 
 
 def installed(package: str) -> bool:

@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from trimtab.arrays import Array
 from trimtab.bench.cases import Measured, Setup, best_s, output_of
 from trimtab.bench.peers import installed
-from trimtab.core import Array
 from trimtab.llm.cost import intervals, serving_cost, training
 from trimtab.llm.cost.cases import cases
 from trimtab.llm.cost.serving_cases import serving_cases

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trimtab.arrays import Array
 from trimtab.bench.peer_servers.work import CLASSES, IMAGE, answers
-from trimtab.core import Array
 from trimtab.errors import ServeError
 from trimtab.serving.client.load_gen import Driven, http_request
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from trimtab.arrays import Array
 from trimtab.codecs.queue import (
     COLUMNS,
     LOG_LONGEST,
@@ -19,7 +20,7 @@ from trimtab.codecs.queue import (
     start_of,
 )
 from trimtab.compiled import compiled, inner
-from trimtab.core import Array, Decision, Snapshot, Wait
+from trimtab.core import Decision, Snapshot, Wait
 from trimtab.errors import UnknownName
 from trimtab.rules.fit import expected_end, fits, slots
 from trimtab.rules.names import PLACES, unknown

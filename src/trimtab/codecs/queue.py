@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from trimtab.arrays import Array
 from trimtab.compiled import compiled, inner
-from trimtab.core import Array, Decision, Snapshot, Start, Wait
+from trimtab.core import Decision, Snapshot, Start, Wait
 from trimtab.errors import UnknownName
 from trimtab.rules.fit import NEVER, ONE, fits, slots, take
 from trimtab.rules.names import PLACES, unknown

@@ -9,7 +9,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from trimtab.core import Array, Cluster, Event, Profile, Workload
+from trimtab.arrays import Array
+from trimtab.core import Cluster, Event, Profile, Workload
 from trimtab.envs.engine import Clusters, begin_all, first_row, step_all
 from trimtab.sim.world import Models
 

@@ -19,6 +19,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
+from trimtab.arrays import Array
+from trimtab.build import uniform_profile
 from trimtab.codecs.grid import GridCodec, encode_grid, mask_grid, place_led
 from trimtab.codecs.queue import (
     COLUMNS,
@@ -28,8 +30,9 @@ from trimtab.codecs.queue import (
     mask_queue,
     place_now,
 )
+from trimtab.columns import TOTALS
 from trimtab.compiled import compiled, inner
-from trimtab.core import TOTALS, Array, Cluster, Event, Profile, Workload, uniform_profile
+from trimtab.core import Cluster, Event, Profile, Workload
 from trimtab.errors import TraceError, UnknownName
 from trimtab.rules import bits
 from trimtab.rules.names import PLACES

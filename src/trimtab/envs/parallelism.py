@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Dict, Discrete, MultiBinary, MultiDiscrete
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.errors import PlanError
 from trimtab.llm.world import cpu_traces
 from trimtab.llm.world.world import SHAPE, bins, context, simulated_chains, walk, world

@@ -10,10 +10,11 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 from pettingzoo import ParallelEnv
 
+from trimtab.arrays import Array
 from trimtab.codecs.grid import SINGLE, encode_node
 from trimtab.codecs.queue import WIDTH, encode_rows, mask_queue, place_now
 from trimtab.compiled import compiled, inner
-from trimtab.core import Array, Cluster, Event, Profile, Workload
+from trimtab.core import Cluster, Event, Profile, Workload
 from trimtab.envs.engine import Clusters, first_row, line_window, load_window, weighed, world_at
 from trimtab.errors import TraceError
 from trimtab.sim import kernel

@@ -8,7 +8,8 @@ from typing import Any
 import gymnasium
 from gymnasium.spaces import Dict, MultiBinary
 
-from trimtab.core import Array, Cluster, Event, Profile, Workload
+from trimtab.arrays import Array
+from trimtab.core import Cluster, Event, Profile, Workload
 from trimtab.envs.engine import Clusters, first_row, step_one
 from trimtab.sim.world import Models
 

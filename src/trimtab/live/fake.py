@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.core import Array, Decision, Event, Snapshot, Wait, What
+from trimtab.arrays import Array
+from trimtab.core import Decision, Event, Snapshot, Wait, What
 from trimtab.errors import TrimtabError
 from trimtab.live.ledger import Ledger
 from trimtab.live.mirror import Held

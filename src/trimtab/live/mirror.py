@@ -7,20 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trimtab.core import (
-    JOB,
-    NODE_STATE,
-    PIECE,
-    RUN,
-    STATE,
-    TOTALS,
-    Array,
-    Cluster,
-    Mix,
-    Profile,
-    Snapshot,
-    Status,
-)
+from trimtab.arrays import Array
+from trimtab.columns import JOB, NODE_STATE, PIECE, RUN, STATE, TOTALS
+from trimtab.core import Cluster, Mix, Profile, Snapshot, Status
 from trimtab.rules.room import Room
 
 NO_MIX = Mix(np.zeros(0, JOB), np.zeros((0, 0)), np.zeros(0))

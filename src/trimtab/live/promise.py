@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trimtab.core import Array, Event, Move, Reject, Resize, Start, Status, Stop, What
+from trimtab.arrays import Array
+from trimtab.core import Event, Move, Reject, Resize, Start, Status, Stop, What
 from trimtab.live.mirror import Held
 
 UNKNOWN = -1

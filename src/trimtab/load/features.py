@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trimtab.arrays import Array
 from trimtab.compiled import compiled
-from trimtab.core import Array
 from trimtab.load.sums import ASKED, AT, FIXED
 
 HOT = 0.8  # CPU use above which a machine counts as hot

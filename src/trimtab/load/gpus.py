@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pynvml
 
-from trimtab.core import Array, Cluster
+from trimtab.arrays import Array
+from trimtab.core import Cluster
 from trimtab.load.samples import Samples
 
 CHANNELS = ("util", "mem", "temp_c", "power_w")

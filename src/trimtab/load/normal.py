@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.errors import TraceError
 
 VERSION = 1

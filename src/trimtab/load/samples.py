@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 
 
 class Samples(NamedTuple):

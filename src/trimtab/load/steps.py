@@ -7,8 +7,8 @@ all of its length. Over an interval these are the same integers as `sums.spread`
 
 import numpy as np
 
+from trimtab.arrays import Array
 from trimtab.compiled import compiled
-from trimtab.core import Array
 from trimtab.load.sums import asked
 
 # columns of `level` and `change` of machines: number, CPU and memory of each

@@ -12,8 +12,8 @@ from collections import namedtuple
 
 import numpy as np
 
+from trimtab.arrays import Array
 from trimtab.compiled import compiled
-from trimtab.core import Array
 
 FIXED = 2**30  # a measured ratio of 1
 ASKED = 2**24  # a share of 1 that is asked or reserved for some time

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.errors import TraceError
 from trimtab.load.samples import Samples
 from trimtab.load.series import Frame, Series, whole_ms

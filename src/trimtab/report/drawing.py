@@ -15,7 +15,7 @@ import matplotlib
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 
 # Okabe and Ito's colours that stand out on white, then Tol's muted: safe for colour-blind eyes.
 PALETTE = (

@@ -9,7 +9,7 @@ from html import escape
 from importlib import metadata
 from pathlib import Path
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.units import amount
 
 CSS = """

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
+from trimtab.columns import QUANTUM
 from trimtab.compiled import inner
-from trimtab.core import QUANTUM
 
 NEVER = np.uint64(0)
 ONE = np.uint64(1)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trimtab.core import Array, Snapshot, Start
+from trimtab.arrays import Array
+from trimtab.core import Snapshot, Start
 
 
 @dataclass

@@ -29,7 +29,7 @@ from numba.extending import (
 from numba.np.arrayobj import make_array, populate_array
 from numba.np.numpy_support import from_dtype
 
-from trimtab.core import JOB, NODE, NODE_STATE, PIECE, RUN, STATE, TOTALS, TRUTH
+from trimtab.columns import JOB, NODE, NODE_STATE, PIECE, RUN, STATE, TOTALS, TRUTH
 
 HEAD = np.dtype(
     [

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.serving.net.slim_form import SEGMENTS, TUPLES, WIDTHS
 
 # Upper edges of the latency bins, a fifth apart: 0.1 ms .. 12 s; one bin more holds what is above.

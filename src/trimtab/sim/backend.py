@@ -7,9 +7,10 @@ from operator import index
 
 import numpy as np
 
+from trimtab.arrays import Array
+from trimtab.build import uniform_profile
 from trimtab.compiled import compiled
 from trimtab.core import (
-    Array,
     Cluster,
     Decision,
     Event,
@@ -24,7 +25,6 @@ from trimtab.core import (
     Wait,
     What,
     Workload,
-    uniform_profile,
 )
 from trimtab.sim import choice, kernel
 from trimtab.sim.log import MOVED, REASONS, RESIZED

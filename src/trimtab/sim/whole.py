@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trimtab.core import STATE, TOTALS, Array, Cluster, Profile, Status, Workload
+from trimtab.arrays import Array
+from trimtab.columns import STATE, TOTALS
+from trimtab.core import Cluster, Profile, Status, Workload
 from trimtab.errors import PolicyError, TraceError
 from trimtab.rules.names import BACKFILLS, ORDERS, Rule, parse
 from trimtab.rules.world import World

@@ -7,22 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from trimtab.core import (
-    JOB,
-    NODE,
-    NODE_STATE,
-    PIECE,
-    RUN,
-    STATE,
-    TOTALS,
-    TRUTH,
-    Array,
-    Cluster,
-    Mix,
-    Profile,
-    Workload,
-    uniform_profile,
-)
+from trimtab.arrays import Array
+from trimtab.build import uniform_profile
+from trimtab.columns import JOB, NODE, NODE_STATE, PIECE, RUN, STATE, TOTALS, TRUTH
+from trimtab.core import Cluster, Mix, Profile, Workload
 from trimtab.errors import TraceError
 from trimtab.rules.world import CONF, ENTRY, HEAD, LOG, OUTAGE, World
 

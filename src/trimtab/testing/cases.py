@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trimtab.core import Cluster, Workload, cluster, workload
+from trimtab.build import cluster, workload
+from trimtab.core import Cluster, Workload
 from trimtab.sim.backend import SimBackend
 from trimtab.sim.world import Models, outages
 

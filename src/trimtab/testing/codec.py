@@ -6,7 +6,8 @@ import copy
 
 import numpy as np
 
-from trimtab.core import Array, Cluster, Codec, Start, What, Workload
+from trimtab.arrays import Array
+from trimtab.core import Cluster, Codec, Start, What, Workload
 from trimtab.rules.world import FIELDS, World
 from trimtab.sim.backend import SimBackend
 from trimtab.testing.cases import small_cluster, small_workload

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.core import Array, Decision, Snapshot
+from trimtab.arrays import Array
+from trimtab.core import Decision, Snapshot
 from trimtab.run import KINDS
 
 TABLES = (

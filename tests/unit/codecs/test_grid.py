@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from trimtab.build import cluster, workload
 from trimtab.codecs.grid import SINGLE, GridCodec
-from trimtab.core import Profile, Shape, Start, Wait, cluster, workload
+from trimtab.core import Profile, Shape, Start, Wait
 from trimtab.errors import UnknownName
 from trimtab.sim.backend import SimBackend
 

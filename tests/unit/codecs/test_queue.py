@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from trimtab.build import cluster, workload
 from trimtab.codecs.queue import FEATURES, QueueCodec
-from trimtab.core import Codec, Start, Wait, cluster, workload
+from trimtab.core import Codec, Start, Wait
 from trimtab.sim.backend import SimBackend
 
 

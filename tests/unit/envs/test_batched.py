@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from trimtab.core import cluster
+from trimtab.build import cluster
 from trimtab.envs.batched import BatchedEnv
 from trimtab.traces.scenes.synthetic import generate
 

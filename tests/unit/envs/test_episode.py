@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from trimtab.core import TOTALS, cluster, workload
+from trimtab.build import cluster, workload
+from trimtab.columns import TOTALS
 from trimtab.envs.single import ClusterEnv
 from trimtab.traces.scenes.synthetic import generate
 

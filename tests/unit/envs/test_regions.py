@@ -3,7 +3,8 @@
 import pytest
 from pettingzoo.test import parallel_api_test
 
-from trimtab.core import What, cluster, workload
+from trimtab.build import cluster, workload
+from trimtab.core import What
 from trimtab.envs.regions import RegionsEnv
 from trimtab.errors import TraceError
 

@@ -6,7 +6,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import trimtab.envs  # noqa: F401  registers the ids
-from trimtab.core import cluster, workload
+from trimtab.build import cluster, workload
 from trimtab.errors import TraceError, UnknownName
 
 IDS = ("trimtab/Queue-v0", "trimtab/Grid-v0")

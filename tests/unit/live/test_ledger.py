@@ -3,21 +3,9 @@
 import numpy as np
 import pytest
 
-from trimtab.core import (
-    JOB,
-    NODE_STATE,
-    STATE,
-    Event,
-    Move,
-    Reject,
-    Start,
-    Status,
-    Stop,
-    What,
-    cluster,
-    uniform_profile,
-    workload,
-)
+from trimtab.build import cluster, uniform_profile, workload
+from trimtab.columns import JOB, NODE_STATE, STATE
+from trimtab.core import Event, Move, Reject, Start, Status, Stop, What
 from trimtab.errors import UnknownName
 from trimtab.live import backend_named
 from trimtab.live.fake import FakeBackend

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from trimtab.core import Status, What, cluster, workload
+from trimtab.build import cluster, workload
+from trimtab.core import Status, What
 from trimtab.metrics import Result
 from trimtab.rules.world import LOG
 from trimtab.sim.whole import ended_state, pool_totals

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from tests.worlds import Logged, random_cluster, random_jobs, ruled
 
-from trimtab.core import Start, cluster, uniform_profile, workload
+from trimtab.build import cluster, uniform_profile, workload
+from trimtab.core import Start
 from trimtab.policies import named
 from trimtab.policies.rule import RulePolicy
 from trimtab.run import run

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from tests.worlds import ruled
 
-from trimtab.core import What, cluster, workload
+from trimtab.build import cluster, workload
+from trimtab.core import What
 from trimtab.errors import UnknownName
 from trimtab.policies import named
 from trimtab.rules.names import BACKFILLS, ORDERS, PLACES, Rule, parse

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from tests.worlds import ruled
 
-from trimtab.core import What, cluster, uniform_profile, workload
+from trimtab.build import cluster, uniform_profile, workload
+from trimtab.core import What
 from trimtab.policies import named
 
 #           cpu  mem_gb, and what a job pinned there uses of it

@@ -6,21 +6,8 @@ import numpy as np
 import pytest
 from tests.worlds import Logged, Script, at_once, one_kind, played
 
-from trimtab.core import (
-    Event,
-    Move,
-    Reject,
-    Resize,
-    Shape,
-    Start,
-    Status,
-    Stop,
-    Wait,
-    What,
-    cluster,
-    uniform_profile,
-    workload,
-)
+from trimtab.build import cluster, uniform_profile, workload
+from trimtab.core import Event, Move, Reject, Resize, Shape, Start, Status, Stop, Wait, What
 from trimtab.run import run
 from trimtab.sim.world import Models
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from tests.worlds import Logged, Script, at_once, one_kind, played
 
-from trimtab.core import Reject, Start, Status, Stop, What, cluster, workload
+from trimtab.build import cluster, workload
+from trimtab.core import Reject, Start, Status, Stop, What
 from trimtab.rules.world import OUTAGE
 from trimtab.run import run
 from trimtab.sim.world import Models

@@ -8,18 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.worlds import Logged, random_cluster, random_jobs, random_profile
 
-from trimtab.core import (
-    Move,
-    Reject,
-    Resize,
-    Shape,
-    Start,
-    Status,
-    Stop,
-    Wait,
-    What,
-    quantised,
-)
+from trimtab.columns import quantised
+from trimtab.core import Move, Reject, Resize, Shape, Start, Status, Stop, Wait, What
 from trimtab.policies.rule import RulePolicy
 from trimtab.sim.world import Models, outages
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from tests.worlds import Logged, Script, at_once, books, played, random_cluster, random_jobs, ruled
 
-from trimtab.core import Start, Wait, cluster, workload
+from trimtab.build import cluster, workload
+from trimtab.core import Start, Wait
 from trimtab.policies import named
 from trimtab.sim.world import Models, outages
 

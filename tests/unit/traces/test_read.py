@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from trimtab.core import workload
+from trimtab.build import workload
 from trimtab.errors import TraceError
 from trimtab.traces import file_kind, read
 from trimtab.traces.readers.parquet import save

@@ -12,8 +12,8 @@ import numpy as np
 import orjson
 import uvicorn
 
+from trimtab.arrays import Array
 from trimtab.bench.peer_servers.work import BATCH, HOST, IMAGE, Answers, answers, asked
-from trimtab.core import Array
 
 MODEL = "TRIMTAB_BENCH_MODEL"
 JSON_SIZE = b"inference-header-content-length"

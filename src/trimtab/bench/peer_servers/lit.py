@@ -7,8 +7,8 @@ from typing import Any
 import litserve
 import numpy as np
 
+from trimtab.arrays import Array
 from trimtab.bench.peer_servers.work import BATCH, HOST, IMAGE, WAIT_S, answers, asked
-from trimtab.core import Array
 
 
 class Single(litserve.LitAPI):  # type: ignore[misc]

@@ -12,8 +12,8 @@ import numpy as np
 import ray
 from ray import serve
 
+from trimtab.arrays import Array
 from trimtab.bench.peer_servers.work import BATCH, HOST, IMAGE, WAIT_S, answers, asked
-from trimtab.core import Array
 
 
 async def read(request: Any) -> Array:

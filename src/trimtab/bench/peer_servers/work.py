@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.serving.net.segments import Segments
 from trimtab.serving.net.slim_form import SEGMENTS
 from trimtab.serving.net.slim_weights import SHIPPED, load

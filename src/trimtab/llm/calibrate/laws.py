@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.llm.calibrate.gpu_profile import LIMITS, believable
 from trimtab.llm.cost.constants import law_of
 from trimtab.llm.cost.kernels import LAW, SMS, attention_s, gemms_s, stream_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.llm.calibrate import laws
 from trimtab.llm.calibrate.gpu_profile import MEASURED, GpuProfile
 

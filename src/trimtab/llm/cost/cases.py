@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.errors import PlanError
 from trimtab.llm.cost.constants import OTHER, law_names
 from trimtab.llm.spec.specs import Gpu, Model

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.llm.cost.kernels import LAW
 
 PATH = Path(__file__).with_name("constants.json")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.llm.cost.kernels import LOAD_SLOW
 from trimtab.llm.cost.profiles import law_rows, profiles
 from trimtab.llm.cost.serving_cost import host_slowdown

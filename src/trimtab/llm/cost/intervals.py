@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.llm.cost.cases import FRAMEWORKS
 from trimtab.llm.cost.constants import law_names, law_of, read
 from trimtab.llm.cost.links import PCIE_MOST_BPS

@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
+from trimtab.arrays import Array
 from trimtab.compiled import compiled, inner
-from trimtab.core import Array
 
 LAW = (
     "gemm_flop",  # flop time of a large product / flop time at peak

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+from trimtab.arrays import Array
 from trimtab.compiled import inner
-from trimtab.core import Array
 from trimtab.llm.cost.cases import FRAMEWORKS
 from trimtab.llm.cost.kernels import COOL, HOT, attention_back, attention_s, gemm_s, stream_s
 from trimtab.llm.cost.links import all_reduce_s, all_to_all_s, send_s

@@ -12,8 +12,8 @@ import math
 
 import numpy as np
 
+from trimtab.arrays import Array
 from trimtab.compiled import compiled, inner
-from trimtab.core import Array
 from trimtab.llm.cost.kernels import (
     LINK_CHUNK_S,
     LINK_SHARE,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.llm.cost.cases import FRAMEWORKS
 from trimtab.llm.cost.constants import law_names, law_of, read
 

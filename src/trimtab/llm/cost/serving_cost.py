@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from trimtab.arrays import Array
 from trimtab.compiled import compiled, inner
-from trimtab.core import Array
 from trimtab.llm.cost.constants import OTHER, law_archs, read
 from trimtab.llm.cost.kernels import (
     FLASH_SHARE,

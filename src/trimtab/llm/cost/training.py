@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from trimtab.arrays import Array
 from trimtab.compiled import compiled, inner
-from trimtab.core import Array
 from trimtab.llm.cost.cases import CASE
 from trimtab.llm.cost.kernels import BUSY_POWER, FLOP_POWER, HOST, IDLE_POWER, stream_s
 from trimtab.llm.cost.layer_time import embedding_s, logits_s, one_layer, sustained_flops

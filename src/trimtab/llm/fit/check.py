@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.llm.cost import intervals, training
 from trimtab.llm.cost.cases import CASE, FRAMEWORKS, PRECISIONS, RECOMPUTES, fault, faults
 from trimtab.llm.cost.constants import law_names

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.llm.cost import priors
 from trimtab.llm.cost.kernels import LAW, gemms_s
 from trimtab.llm.fit.figures import (

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.llm.cost import priors
 from trimtab.llm.cost.constants import OTHER
 from trimtab.llm.cost.serving_cases import serving_cases

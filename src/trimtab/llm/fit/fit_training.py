@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import least_squares
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.llm.cost import intervals, training
 from trimtab.llm.cost.cases import FRAMEWORKS
 from trimtab.llm.cost.constants import replace_section

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.errors import PlanError, UnknownName
 from trimtab.llm.cost import cases
 from trimtab.llm.cost.cases import CASE, FRAMEWORKS, PRECISIONS, RECOMPUTES

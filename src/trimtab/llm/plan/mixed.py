@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, ndtri
 
+from trimtab.arrays import Array
 from trimtab.compiled import compiled
-from trimtab.core import Array
 from trimtab.llm.cost import intervals, training
 from trimtab.llm.cost.cases import FRAMEWORKS, cases
 from trimtab.llm.cost.memory import stage_memory

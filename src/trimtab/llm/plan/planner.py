@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.errors import PlanError
 from trimtab.llm.cost import intervals, training
 from trimtab.llm.cost.cases import RECOMPUTES

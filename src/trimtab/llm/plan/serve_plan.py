@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.errors import PlanError
 from trimtab.llm.cost.constants import law_of, read
 from trimtab.llm.cost.intervals import NORMAL_90

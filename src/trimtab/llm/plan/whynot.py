@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.llm.cost import intervals, training
 from trimtab.llm.cost.cases import FRAMEWORKS, RECOMPUTES, fault
 from trimtab.llm.plan.legal import ABILITIES, MOST_CHUNKS, tensor_fault

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.llm.cost.crowded import STATE_B, checkpoint_s, crowded_cost
 from trimtab.llm.cost.intervals import memory_spread, p_fit
 from trimtab.llm.plan.legal import case_rows, legal_plans

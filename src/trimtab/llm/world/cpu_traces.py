@@ -17,7 +17,7 @@ from scipy.signal import lfilter
 from scipy.special import ndtri
 from scipy.stats import rankdata
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.errors import PlanError, UnknownName
 from trimtab.llm.world.world_tables import CPU_EDGES
 from trimtab.load.samples import Samples

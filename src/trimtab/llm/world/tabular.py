@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from trimtab.arrays import Array
 from trimtab.compiled import compiled, inner
-from trimtab.core import Array
 from trimtab.errors import PolicyError, UnknownName
 from trimtab.llm.world.world import GAMMA, World
 

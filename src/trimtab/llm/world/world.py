@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trimtab.arrays import Array
 from trimtab.compiled import compiled
-from trimtab.core import Array
 from trimtab.errors import PlanError
 from trimtab.llm.world.world_tables import (
     CPU_LOADS,

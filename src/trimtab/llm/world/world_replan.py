@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.llm.world.world import BANDWIDTH, SHAPE, World, bins, solve, world
 
 DAY = 288  # epochs

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.llm.world.world import (
     BANDWIDTH,
     ENERGY,

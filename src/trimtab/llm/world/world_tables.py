@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.errors import PlanError
 from trimtab.llm.cost.cases import FRAMEWORKS, cases, faults
 from trimtab.llm.cost.crowded import STATE_B, checkpoint_s, crowded_cost, link_use_s

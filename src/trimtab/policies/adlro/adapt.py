@@ -19,7 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from trimtab.core import TRUTH, Array, Cluster, Profile, Workload
+from trimtab.arrays import Array
+from trimtab.columns import TRUTH
+from trimtab.core import Cluster, Profile, Workload
 from trimtab.errors import PolicyError, TrimtabError
 from trimtab.metrics import interval
 from trimtab.policies.adlro.branches import Branches

@@ -14,9 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from numba import from_dtype, prange
 
+from trimtab.arrays import Array
 from trimtab.codecs.grid import place_led
 from trimtab.compiled import compiled, inner
-from trimtab.core import Array, Cluster, Profile, Workload
+from trimtab.core import Cluster, Profile, Workload
 from trimtab.errors import PolicyError
 from trimtab.policies.adlro.net import WIDEST, Net
 from trimtab.policies.adlro.pairs import (

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trimtab.core import Array, Decision, Profile, Snapshot
+from trimtab.arrays import Array
+from trimtab.core import Decision, Profile, Snapshot
 from trimtab.errors import PolicyError
 from trimtab.policies.adlro.memory import RuntimeMemory
 from trimtab.policies.adlro.net import Net

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 
 
 class Sums(NamedTuple):

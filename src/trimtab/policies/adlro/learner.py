@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.errors import PolicyError
 from trimtab.policies.adlro.net import GUIDE, Net, net_of
 from trimtab.policies.adlro.pairs import WIDTH

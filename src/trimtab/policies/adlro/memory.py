@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.errors import PolicyError, UnknownName
 from trimtab.policies.adlro.factorised import FactorisedPrior
 

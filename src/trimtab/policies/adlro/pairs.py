@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from trimtab.arrays import Array
 from trimtab.codecs.grid import place_led
 from trimtab.codecs.queue import start_of
 from trimtab.compiled import compiled, inner
-from trimtab.core import Array, Decision, Move, Snapshot, Start, Stop, Wait
+from trimtab.core import Decision, Move, Snapshot, Start, Stop, Wait
 from trimtab.policies.adlro.net import WIDEST, write_values
 from trimtab.rules.fit import allowed, expected_end, fits, slots
 from trimtab.rules.place import FASTEST, leftover

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.core import Array, Decision, Snapshot, Stop, Wait
+from trimtab.arrays import Array
+from trimtab.core import Decision, Snapshot, Stop, Wait
 from trimtab.errors import PolicyError
 from trimtab.policies.adlro.net import GUIDE, Net, net_of
 from trimtab.policies.adlro.pairs import CELL, FEATURES, MOST, WIDTH, choose_seen, decisions_of

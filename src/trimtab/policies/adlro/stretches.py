@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trimtab.core import Array, Decision, Move, Snapshot, Status
+from trimtab.arrays import Array
+from trimtab.core import Decision, Move, Snapshot, Status
 
 ASKED, KEPT = range(2)
 LEAST_S = 1.0  # a shorter stretch says nothing

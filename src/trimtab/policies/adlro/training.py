@@ -19,7 +19,8 @@ import torch
 from numpy.random import Generator
 from torch.utils.tensorboard import SummaryWriter
 
-from trimtab.core import Array, Cluster, Profile
+from trimtab.arrays import Array
+from trimtab.core import Cluster, Profile
 from trimtab.policies.adlro.branches import Branches
 from trimtab.policies.adlro.learner import Settings, Told, train
 from trimtab.policies.adlro.net import Net

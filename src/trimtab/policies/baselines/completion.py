@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trimtab.arrays import Array
 from trimtab.compiled import compiled
-from trimtab.core import Array, Decision, Snapshot, Start
+from trimtab.core import Decision, Snapshot, Start
 from trimtab.rules.room import Room
 
 OVERRUN = 1.0  # a job past its request is expected to need as much again as it has had

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import linprog
 
-from trimtab.core import Array, Decision, Snapshot, Start, Stop
+from trimtab.arrays import Array
+from trimtab.core import Decision, Snapshot, Start, Stop
 from trimtab.policies.baselines.completion import left_s, line_up, node_rates, places
 from trimtab.rules.room import Room
 

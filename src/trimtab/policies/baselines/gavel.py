@@ -17,7 +17,8 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import coo_array, hstack, vstack
 
-from trimtab.core import Array, Decision, Snapshot, Start, Stop, Wait
+from trimtab.arrays import Array
+from trimtab.core import Decision, Snapshot, Start, Stop, Wait
 from trimtab.errors import PolicyError, UnknownName
 from trimtab.policies.baselines.completion import left_s, node_rates, places
 from trimtab.policies.baselines.fluid import Stand, one_place, open_nodes, standing

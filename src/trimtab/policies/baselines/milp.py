@@ -15,7 +15,8 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, linear_sum_assignment, linprog, milp
 from scipy.sparse import coo_array, csr_array, lil_array, vstack
 
-from trimtab.core import Array, Cluster, Decision, Profile, Snapshot, Start, Status, Workload
+from trimtab.arrays import Array
+from trimtab.core import Cluster, Decision, Profile, Snapshot, Start, Status, Workload
 from trimtab.errors import PolicyError
 
 OPTIMAL_GAP = 1e-6  # relative

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trimtab.core import Array, Cluster, Profile, Start, Status, Workload
+from trimtab.arrays import Array
+from trimtab.core import Cluster, Profile, Start, Status, Workload
 from trimtab.envs.batched import BatchedEnv
 from trimtab.envs.engine import episode_of, weights_of
 from trimtab.errors import PolicyError

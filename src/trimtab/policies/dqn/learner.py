@@ -18,7 +18,7 @@ import torch
 from numpy.random import Generator
 from torch import Tensor
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.errors import PolicyError, UnknownName
 from trimtab.policies.dqn.net import QNet
 from trimtab.policies.dqn.policy import MODES, TRUNKS, Layout

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.policies.dqn.policy import OPSET, Layout
 
 FILTERS, REACH = 32, 3  # of a convolution: outputs, and nodes that one of them sees

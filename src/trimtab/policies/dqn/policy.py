@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from trimtab.arrays import Array
 from trimtab.codecs.grid import SINGLE, GridCodec
 from trimtab.codecs.queue import PRIORITY, WIDTH
-from trimtab.core import Array, Decision, Snapshot, Start, Wait
+from trimtab.core import Decision, Snapshot, Start, Wait
 from trimtab.errors import PolicyError
 
 MODES = ("full", "paper")

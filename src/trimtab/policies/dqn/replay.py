@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 
 HALF = np.float16  # observations lie in -1 .. 1: a run time keeps its first 1 % exact
 

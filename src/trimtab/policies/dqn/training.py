@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trimtab.core import Array, Cluster, Profile
+from trimtab.arrays import Array
+from trimtab.core import Cluster, Profile
 from trimtab.errors import PolicyError
 from trimtab.policies.dqn.field import (
     BatchedField,

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.metrics import Result
 from trimtab.report.compare import series
 from trimtab.report.drawing import (

@@ -13,7 +13,7 @@ import matplotlib
 import numpy as np
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator, PercentFormatter
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.report.compare import series
 from trimtab.report.compare.series import Steps
 from trimtab.report.compare.table import COLUMNS, Row

@@ -7,7 +7,8 @@ from html import escape
 
 import numpy as np
 
-from trimtab.core import Array, Cluster, Workload
+from trimtab.arrays import Array
+from trimtab.core import Cluster, Workload
 from trimtab.metrics import ABOUT, Result
 from trimtab.report.compare.table import Row, columns
 from trimtab.report.markup import facts, plain_table, span

@@ -7,7 +7,8 @@ from html import escape
 
 import numpy as np
 
-from trimtab.core import Array, Profile
+from trimtab.arrays import Array
+from trimtab.core import Profile
 from trimtab.metrics import Result
 from trimtab.report.compare import gantt, plots, series
 from trimtab.report.drawing import MOST_SERIES

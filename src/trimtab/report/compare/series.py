@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trimtab.core import Array, Profile, Status, What
+from trimtab.arrays import Array
+from trimtab.core import Profile, Status, What
 from trimtab.metrics import Result, bounded_slowdown
 from trimtab.sim.log import MOVED, PREEMPTED, RESIZED
 

@@ -15,7 +15,7 @@ import matplotlib
 import numpy as np
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.report.drawing import FAINT, INK, LETTER_IN, PALETTE, STYLE, blank, short, svg
 from trimtab.report.markup import bullets, facts, figure, plain_table, shell, version, write_page
 

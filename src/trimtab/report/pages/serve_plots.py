@@ -17,7 +17,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, PercentFormatter
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.report.drawing import PALETTE, STYLE
 from trimtab.serving.net.serve_profile import ServeProfile
 from trimtab.serving.net.slim_form import SEGMENTS, WIDTHS, Form, segment_macs

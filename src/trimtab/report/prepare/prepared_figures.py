@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.errors import TraceError
 from trimtab.traces import MADE_BY, MANIFEST, is_prepared
 from trimtab.traces.alibaba2018.published import PUBLISHED

@@ -14,7 +14,7 @@ import matplotlib
 import numpy as np
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator, PercentFormatter
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.report.drawing import DOWN, FAINT, PALETTE, STYLE, WIDTH_IN, blank, svg
 from trimtab.units import clock
 

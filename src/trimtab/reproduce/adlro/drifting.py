@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from trimtab.arrays import Array
 from trimtab.compiled import compiled
-from trimtab.core import Array, Cluster, Decision, Event, Profile, Snapshot, Workload
+from trimtab.core import Cluster, Decision, Event, Profile, Snapshot, Workload
 from trimtab.sim import heap
 from trimtab.sim.backend import SimBackend, frozen
 from trimtab.sim.runs import set_end, settle_run

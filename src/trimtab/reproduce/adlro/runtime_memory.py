@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.errors import TraceError
 from trimtab.metrics import interval
 from trimtab.policies.adlro.memory import RuntimeMemory

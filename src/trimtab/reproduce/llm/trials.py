@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.llm.world import cpu_traces
 from trimtab.llm.world.tabular import KINDS, Settings, learn, stream
 from trimtab.llm.world.world import (

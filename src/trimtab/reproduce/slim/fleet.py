@@ -17,7 +17,7 @@ from urllib.request import urlopen
 
 import numpy as np
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.errors import ServeError
 from trimtab.reproduce.slim.trials import OBJECTIVE_S, router, stream
 from trimtab.serving.client.load_gen import (

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.errors import UnknownName
 from trimtab.serving.net.serve_profile import ServeProfile
 from trimtab.serving.net.serve_profile import load as load_profile

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.errors import ServeError
 from trimtab.serving.client.load_client import NAMES, Job, Told
 from trimtab.sources import ROOT

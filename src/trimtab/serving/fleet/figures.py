@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.serving.fleet.member import Member
 from trimtab.serving.net.slim_form import SEGMENTS
 from trimtab.serving.nouns import Why

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.serving.fleet.state import Live
 from trimtab.serving.net.slim_form import COLOURS, TUPLES, WIDTHS
 from trimtab.serving.net.slim_weights import Weights

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.serving.fleet.member import Member
 from trimtab.serving.fleet.router import Router, slimmest_of
 from trimtab.serving.fleet.state import SERVERS_MAX, Live

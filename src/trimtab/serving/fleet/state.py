@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.serving.net.serve_profile import ServeProfile
 from trimtab.serving.net.slim_form import SEGMENTS, TUPLES, WIDTHS
 from trimtab.serving.routing.fleet_state import Fleets, fleets

@@ -17,7 +17,7 @@ from prometheus_client.core import (
     Metric,
 )
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.serving.net.slim_form import TUPLES, WIDTHS
 from trimtab.serving.view import (
     DRAINING,

@@ -13,7 +13,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.errors import ServeError
 
 FACTS, FORMAT = "facts", "format"

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.serving.net.slim_form import SEGMENTS, Form, channels_at, layers
 
 Pieces = list[tuple[Any, int, int]]  # stretches of rows side by side: tensor, from, to

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.errors import ServeError
 from trimtab.serving.net.memory_left import check_room
 from trimtab.serving.net.slim_form import (

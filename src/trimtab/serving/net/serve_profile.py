@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from trimtab.arrays import Array
 from trimtab.compiled import compiled
-from trimtab.core import Array
 from trimtab.errors import ServeError
 from trimtab.serving.net.packed import read_packed, refusing, write_packed
 from trimtab.serving.net.slim_form import (

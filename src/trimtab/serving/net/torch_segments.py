@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.errors import ServeError
 from trimtab.serving.net.segments import NORM_EPSILON, check_input, checked_key, taken
 from trimtab.serving.net.slim_form import SEGMENTS, Layer, layers, segment_parameters

@@ -16,8 +16,8 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
+from trimtab.arrays import Array
 from trimtab.compiled import compiled, inner
-from trimtab.core import Array
 from trimtab.errors import ServeError
 from trimtab.serving.net.serve_profile import batch_s
 from trimtab.serving.net.slim_form import SEGMENTS

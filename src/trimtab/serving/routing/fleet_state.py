@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from trimtab.arrays import Array
 from trimtab.compiled import inner
-from trimtab.core import Array
 from trimtab.errors import ServeError
 from trimtab.serving.net.serve_profile import ServeProfile, tuple_s
 from trimtab.serving.net.slim_form import SEGMENTS, TUPLES

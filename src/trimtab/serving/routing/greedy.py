@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trimtab.arrays import Array
 from trimtab.compiled import compiled, inner
-from trimtab.core import Array
 from trimtab.errors import ServeError
 from trimtab.serving.net.serve_profile import ServeProfile
 from trimtab.serving.net.slim_form import SEGMENTS, WIDTHS

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import prange
 
+from trimtab.arrays import Array
 from trimtab.compiled import compiled, inner
-from trimtab.core import Array
 from trimtab.serving.net.slim_form import SEGMENTS, WIDTHS
 from trimtab.serving.routing.fleet_sim import SIGHTS, SIGHTS_SERVER, advance, observe, route
 from trimtab.serving.routing.fleet_state import ANSWERED, Fleets, unit

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trimtab.arrays import Array
 from trimtab.compiled import inner
-from trimtab.core import Array
 from trimtab.serving.net.serve_profile import ServeProfile, tuple_s
 from trimtab.serving.routing.fleet_sim import DROP, FAST, HOLD, RATE_WINDOW_S, smoothed, way_s
 from trimtab.serving.routing.greedy import NONE

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from trimtab.arrays import Array
 from trimtab.compiled import inner
-from trimtab.core import Array
 
 
 @inner

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import prange
 
+from trimtab.arrays import Array
 from trimtab.compiled import compiled, inner
-from trimtab.core import Array
 from trimtab.errors import ServeError, UnknownName
 from trimtab.serving.net.serve_profile import ServeProfile, front, tuple_s
 from trimtab.serving.routing.fleet_sim import (

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from trimtab.arrays import Array
 from trimtab.compiled import compiled, inner
-from trimtab.core import Array
 from trimtab.serving.net.serve_profile import modelled
 from trimtab.serving.net.slim_form import SEGMENTS
 from trimtab.serving.routing.greedy import (

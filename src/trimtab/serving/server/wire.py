@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.errors import ServeError
 from trimtab.serving.net.slim_form import SEGMENTS, WIDTHS
 

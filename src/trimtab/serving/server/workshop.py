@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.serving.net.runner import Pieces, Runner, pieces, together
 from trimtab.serving.net.serve_profile import ServeProfile
 from trimtab.serving.net.slim_form import WIDTHS

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.errors import ServeError
 
 PICTURES = (".png", ".webp", ".jpg", ".jpeg", ".bmp")

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.errors import ServeError
 from trimtab.serving.net.serve_profile import ServeProfile, tuple_s
 from trimtab.serving.routing import arrivals, heads, routers

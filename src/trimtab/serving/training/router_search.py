@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.errors import ServeError
 from trimtab.serving.net.serve_profile import ServeProfile
 from trimtab.serving.routing import arrivals, lookahead, routers

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.errors import TraceError
 from trimtab.load.prometheus import QUERIES as DEFAULT
 from trimtab.load.prometheus import Server, check_address, result, windowed

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.errors import TraceError
 from trimtab.load.samples import Samples
 from trimtab.traces.load.cpu_use import (

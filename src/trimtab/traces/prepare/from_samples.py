@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.errors import TraceError
 from trimtab.load import sums as load
 from trimtab.load.samples import Samples

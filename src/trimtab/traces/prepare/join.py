@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from trimtab.arrays import Array
 from trimtab.compiled import compiled
-from trimtab.core import Array
 from trimtab.load import sums as load
 from trimtab.traces.prepare.meta import CORES, MEMORY, quoted
 from trimtab.traces.prepare.plan import Plan, write_text

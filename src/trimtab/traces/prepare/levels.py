@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.load import sums as load
 from trimtab.load.features import CLUSTER, NODE, REGION
 from trimtab.load.series import Frame, Series

@@ -13,8 +13,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from trimtab.arrays import Array
 from trimtab.compiled import compiled
-from trimtab.core import Array
 from trimtab.traces.alibaba2018.rows import Piece, lines_before, parquet_rows, readable, text_rows
 from trimtab.traces.alibaba2018.tables import MOST_S, TABLES
 from trimtab.traces.prepare.meta import SPAN, quoted, refuse_units

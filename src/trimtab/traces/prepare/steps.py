@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from trimtab.core import cluster
+from trimtab.build import cluster
 from trimtab.errors import TraceError
 from trimtab.load import sums as load
 from trimtab.traces import MADE_BY

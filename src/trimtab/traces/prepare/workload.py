@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from trimtab.arrays import Array
+from trimtab.columns import JOB, TRUTH
 from trimtab.compiled import compiled
-from trimtab.core import JOB, TRUTH, Array
 from trimtab.traces.prepare.join import TASK_SUMS, Services, read_numbers, read_services
 from trimtab.traces.prepare.levels import CODEC, Segments
 from trimtab.traces.prepare.plan import Plan

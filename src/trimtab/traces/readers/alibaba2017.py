@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from trimtab.core import Workload, workload
+from trimtab.build import workload
+from trimtab.core import Workload
 from trimtab.traces.readers.csv_rows import Rows, numbered, read_rows
 
 COLUMNS = (

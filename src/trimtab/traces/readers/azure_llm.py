@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from trimtab.core import Workload, workload
+from trimtab.build import workload
+from trimtab.core import Workload
 from trimtab.errors import TraceError
 from trimtab.traces.readers.csv_rows import read_rows
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from trimtab.core import Array
+from trimtab.arrays import Array
 from trimtab.errors import TraceError
 from trimtab.traces.readers.swf import read_bytes
 

@@ -14,7 +14,8 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
-from trimtab.core import Cluster, Workload, cluster, workload
+from trimtab.build import cluster, workload
+from trimtab.core import Cluster, Workload
 from trimtab.errors import TraceError
 
 GPU_MILLI = 1000

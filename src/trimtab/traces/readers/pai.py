@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.core import Array, Cluster, Workload, cluster, workload
+from trimtab.arrays import Array
+from trimtab.build import cluster, workload
+from trimtab.core import Cluster, Workload
 from trimtab.traces.readers.csv_rows import Rows, numbered, read_rows, read_text
 
 TASK = (

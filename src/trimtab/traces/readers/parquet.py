@@ -17,7 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from trimtab.core import JOB, TRUTH, Array, Workload, workload
+from trimtab.arrays import Array
+from trimtab.build import workload
+from trimtab.columns import JOB, TRUTH
+from trimtab.core import Workload
 from trimtab.errors import TraceError
 
 SCHEMA_VERSION = 1

@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.core import Array, Workload, workload
+from trimtab.arrays import Array
+from trimtab.build import workload
+from trimtab.core import Workload
 from trimtab.errors import TraceError
 from trimtab.traces.readers.csv_rows import Rows, numbered, read_rows, read_text
 

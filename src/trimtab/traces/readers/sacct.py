@@ -16,7 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.core import MAX_DEVICES, Array, Workload, workload
+from trimtab.arrays import Array
+from trimtab.build import workload
+from trimtab.columns import MAX_DEVICES
+from trimtab.core import Workload
 from trimtab.errors import TraceError
 from trimtab.traces.readers.csv_rows import Rows, numbered, read_text
 

@@ -20,7 +20,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trimtab.core import Array, Cluster, Workload, cluster, workload
+from trimtab.arrays import Array
+from trimtab.build import cluster, workload
+from trimtab.core import Cluster, Workload
 from trimtab.errors import TraceError
 
 FIELDS = (  # (name in meta["swf"], what the format calls it)

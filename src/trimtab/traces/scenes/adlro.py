@@ -16,7 +16,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from trimtab.core import Array, Cluster, Profile, Shape, Workload, cluster, workload
+from trimtab.arrays import Array
+from trimtab.build import cluster, workload
+from trimtab.core import Cluster, Profile, Shape, Workload
 from trimtab.errors import TraceError, UnknownName
 
 RESOURCES = ("cpu", "mem_gb", "gpu")

@@ -26,7 +26,9 @@ from typing import Any
 import numpy as np
 import yaml
 
-from trimtab.core import Array, Cluster, Profile, cluster, uniform_profile
+from trimtab.arrays import Array
+from trimtab.build import cluster, uniform_profile
+from trimtab.core import Cluster, Profile
 from trimtab.errors import TraceError
 
 RESOURCES = ("cpu", "mem_gb", "gpu")

@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.core import Array, Cluster, Profile, Workload, uniform_profile
+from trimtab.arrays import Array
+from trimtab.build import uniform_profile
+from trimtab.core import Cluster, Profile, Workload
 from trimtab.errors import TraceError
 
 QUANTILES = (25, 50, 75, 90, 95, 99)

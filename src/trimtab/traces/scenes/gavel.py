@@ -9,7 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.core import JOB, TRUTH, Array, Cluster, Profile, Shape, Workload, quantised, workload
+from trimtab.arrays import Array
+from trimtab.build import workload
+from trimtab.columns import JOB, TRUTH, quantised
+from trimtab.core import Cluster, Profile, Shape, Workload
 from trimtab.errors import TraceError
 from trimtab.traces.scenes.presets import DATA_SHEET, HOST_SHARE, UNDISCLOSED, gpu_of, modelled_rate
 

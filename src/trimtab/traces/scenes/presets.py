@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.core import Array, Cluster, Profile, Shape, cluster, uniform_profile
+from trimtab.arrays import Array
+from trimtab.build import cluster, uniform_profile
+from trimtab.core import Cluster, Profile, Shape
 from trimtab.errors import TraceError, UnknownName
 from trimtab.traces.readers import openb, pai
 from trimtab.traces.scenes.adlro import adlro_cluster, adlro_profile

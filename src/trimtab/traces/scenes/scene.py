@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trimtab.core import Array, Cluster, Profile, Workload, uniform_profile
+from trimtab.arrays import Array
+from trimtab.build import uniform_profile
+from trimtab.core import Cluster, Profile, Workload
 from trimtab.errors import TraceError, TrimtabError
 from trimtab.traces import is_prepared, read
 from trimtab.traces.readers import openb, pai

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from trimtab.core import Array, Cluster, Profile, Workload, workload
+from trimtab.arrays import Array
+from trimtab.build import workload
+from trimtab.core import Cluster, Profile, Workload
 from trimtab.errors import TraceError, UnknownName
 from trimtab.traces.scenes.adlro import adlro_jobs
 from trimtab.traces.scenes.describe import busy_s

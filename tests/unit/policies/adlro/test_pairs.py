@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from trimtab.core import Move, Start, Stop, cluster, workload
+from trimtab.build import cluster, workload
+from trimtab.core import Move, Start, Stop
 from trimtab.policies.adlro.net import GUIDE, net_of, values_of
 from trimtab.policies.adlro.pairs import FEATURES, MOVE, START, SWAP, WIDTH, PairsCodec
 from trimtab.sim.backend import SimBackend

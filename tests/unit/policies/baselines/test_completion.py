@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from trimtab.core import Profile, Shape, Start, cluster, workload
+from trimtab.build import cluster, workload
+from trimtab.core import Profile, Shape, Start
 from trimtab.policies import named
 from trimtab.policies.baselines.completion import CompletionPolicy, left_s, line_up, node_rates
 from trimtab.run import run

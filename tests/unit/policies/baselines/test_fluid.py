@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from trimtab.core import Profile, Shape, Start, Stop, cluster, workload
+from trimtab.build import cluster, workload
+from trimtab.core import Profile, Shape, Start, Stop
 from trimtab.policies import named
 from trimtab.policies.baselines.fluid import FluidPolicy, Router, moved, split
 from trimtab.run import run

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from trimtab.core import Profile, Shape, Start, Stop, Wait, cluster, workload
+from trimtab.build import cluster, workload
+from trimtab.core import Profile, Shape, Start, Stop, Wait
 from trimtab.errors import PolicyError, UnknownName
 from trimtab.policies import named
 from trimtab.policies.baselines.gavel import Active, GavelPolicy, allocate, promising, winners

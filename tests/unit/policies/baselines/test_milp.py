@@ -5,7 +5,7 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 
-from trimtab.core import cluster, uniform_profile, workload
+from trimtab.build import cluster, uniform_profile, workload
 from trimtab.errors import PolicyError
 from trimtab.policies import named
 from trimtab.policies.baselines.milp import (

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from trimtab.core import Status, cluster
+from trimtab.build import cluster
+from trimtab.core import Status
 from trimtab.envs.engine import episode_of
 from trimtab.errors import PolicyError, UnknownName
 from trimtab.policies.dqn.field import (

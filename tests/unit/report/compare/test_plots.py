@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from tests.unit.report.made import logged, pool
 
-from trimtab.core import What, cluster, workload
+from trimtab.build import cluster, workload
+from trimtab.core import What
 from trimtab.report.compare import gantt, plots, series
 from trimtab.report.compare.table import summary
 from trimtab.report.drawing import PALETTE, short

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 from tests.unit.report.made import logged, pool
 
-from trimtab.core import What, cluster, workload
+from trimtab.build import cluster, workload
+from trimtab.core import What
 from trimtab.metrics import Result, measure
 from trimtab.report.compare import series
 from trimtab.sim.log import MOVED, NODE_DOWN, NODE_FAILED, NODE_UP, PREEMPTED

@@ -8,7 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-from trimtab.core import Start, cluster, uniform_profile, workload
+from trimtab.build import cluster, uniform_profile, workload
+from trimtab.core import Start
 from trimtab.errors import TrimtabError, UnknownName
 from trimtab.reproduce.adlro.drifting import NEW_SPEED, SCENARIOS, DriftingBackend, scenario
 from trimtab.run import run

@@ -5,8 +5,9 @@ import json
 import pytest
 
 from trimtab import policies
+from trimtab.build import uniform_profile, workload
 from trimtab.compare import Question, by_engine
-from trimtab.core import Status, uniform_profile, workload
+from trimtab.core import Status
 from trimtab.errors import TrimtabError, UnknownName
 from trimtab.metrics import measure
 from trimtab.reproduce.adlro import small_cases

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tests.fleets import PROFILE
 
+from trimtab.arrays import Array
 from trimtab.compiled import compiled
-from trimtab.core import Array
 from trimtab.serving.fleet.pins import MISFIT, Pins, book_at, pump_at
 from trimtab.serving.fleet.router import router_of
 from trimtab.serving.fleet.state import live_arrays

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.data import found
 
-from trimtab.core import workload
+from trimtab.build import workload
 from trimtab.errors import TraceError, UnknownName
 from trimtab.traces import file_kind, read
 from trimtab.traces.readers import openb

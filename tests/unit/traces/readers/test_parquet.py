@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from trimtab.core import workload
+from trimtab.build import workload
 from trimtab.errors import TraceError
 from trimtab.traces import read
 from trimtab.traces.readers.parquet import load, save

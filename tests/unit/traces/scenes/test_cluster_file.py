@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from trimtab.core import cluster
+from trimtab.build import cluster
 from trimtab.errors import TraceError
 from trimtab.traces.scenes.cluster_file import profile_for, read_cluster, save_cluster
 from trimtab.traces.scenes.presets import mixed_gpu_cluster

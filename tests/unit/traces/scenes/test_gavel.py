@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.data import found
 
-from trimtab.core import cluster, workload
+from trimtab.build import cluster, workload
 from trimtab.errors import TraceError
 from trimtab.traces import file_kind
 from trimtab.traces.readers.parquet import save

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from trimtab.core import cluster, uniform_profile, workload
+from trimtab.build import cluster, uniform_profile, workload
 from trimtab.errors import TraceError
 from trimtab.traces.scenes.describe import busy_s
 from trimtab.traces.scenes.scene import at_load, open_scene

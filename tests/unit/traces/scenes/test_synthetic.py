@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.data import found
 
-from trimtab.core import workload
+from trimtab.build import workload
 from trimtab.errors import TraceError, UnknownName
 from trimtab.traces.scenes.describe import describe
 from trimtab.traces.scenes.presets import BY_NAME as PRESETS
