@@ -13,8 +13,8 @@ from trimtab.cli.shown import JsonOption, command_line, say, write_json
 from trimtab.errors import PlanError
 
 if TYPE_CHECKING:
+    from trimtab.llm.nouns import Model
     from trimtab.llm.spec.pool import Pool
-    from trimtab.llm.spec.specs import Model
 
 app = typer.Typer()
 

@@ -17,9 +17,8 @@ from trimtab.cli.shown import named, say, write_json
 from trimtab.errors import PlanError
 
 if TYPE_CHECKING:
-    from trimtab.llm.plan.question import Question
+    from trimtab.llm.nouns import Model, Question
     from trimtab.llm.spec.pool import Pool
-    from trimtab.llm.spec.specs import Model
     from trimtab.llm.watch.conditions import Raw, Sensors
     from trimtab.llm.watch.replan import Market, Offer
     from trimtab.llm.watch.watch_state import State

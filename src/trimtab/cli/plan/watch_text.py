@@ -15,7 +15,7 @@ from trimtab.cli.plan import plan_text
 from trimtab.cli.shown import out, say, three_digits
 
 if TYPE_CHECKING:
-    from trimtab.llm.plan.question import Question
+    from trimtab.llm.nouns import Question
     from trimtab.llm.watch.replan import Offer
     from trimtab.llm.watch.watch_state import State
 

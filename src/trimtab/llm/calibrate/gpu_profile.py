@@ -24,9 +24,9 @@ from trimtab.llm.cost.intervals import arch_spreads
 from trimtab.llm.cost.kernels import LAW
 from trimtab.llm.cost.profiles import law_rows
 from trimtab.llm.cost.serving_cost import serving
+from trimtab.llm.nouns import Gpu
 from trimtab.llm.spec import specs
 from trimtab.llm.spec.pool import Pool, pool
-from trimtab.llm.spec.specs import Gpu
 
 FAMILY = "trimtab gpu profile"
 FORMAT = f"{FAMILY} 1"

@@ -16,7 +16,7 @@ from trimtab.llm.cost.serving_cost import MOST_LOAD, host_slowdown
 from trimtab.llm.cost.training import MOST_HFU
 from trimtab.llm.fit import fit_kernels, fit_links
 from trimtab.llm.fit.figures import Figure, errors, figure, rounded, search
-from trimtab.llm.spec.specs import Gpu
+from trimtab.llm.nouns import Gpu
 
 COLUMNS: dict[str, tuple[str, ...]] = {
     "products": ("m", "n", "k", "run_s"),

@@ -24,7 +24,7 @@ from trimtab.llm.calibrate.rows import Found, Turn, Unmeasured
 from trimtab.llm.cost.constants import OTHER
 from trimtab.llm.cost.profiles import training
 from trimtab.llm.fit.figures import plain, rounded
-from trimtab.llm.spec.specs import Gpu
+from trimtab.llm.nouns import Gpu
 
 LEAST_S, MOST_S = 1.0, 3600.0
 ASSUMED_LINK_BPS, ASSUMED_TDP_W = 32e9, 300.0

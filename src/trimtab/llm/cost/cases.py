@@ -15,7 +15,7 @@ import numpy as np
 from trimtab.arrays import Array
 from trimtab.errors import PlanError
 from trimtab.llm.cost.constants import OTHER, law_names
-from trimtab.llm.spec.specs import Gpu, Model
+from trimtab.llm.nouns import Gpu, Model
 
 FRAMEWORKS = ("megatron", "nemo", "deepspeed", "fsdp", "torchtitan", "composer")
 PRECISIONS = ("fp16", "bf16", "fp8", "fp32")

@@ -22,7 +22,6 @@ from trimtab.llm.cost.memory import (
     WEIGHT_B,
     layer_parameters,
     stage_layers,
-    stage_memory,
     worst_stage,
 )
 from trimtab.llm.cost.profiles import Training, law_rows, profiles, training
@@ -116,26 +115,6 @@ def pieces(cases: Array) -> Array:
     out = np.zeros(len(rows), PIECES)
     _all_pieces(rows, law_rows(), profiles(), training(), out)
     return out
-
-
-def stage_bytes(cases: Array, stage: Any, layers: Any) -> Array:
-    """Bytes on a GPU of one stage (0 = first) that holds so many layers, a row a case."""
-    rows = np.ascontiguousarray(cases, CASE).reshape(-1)
-    places, counts = (
-        np.broadcast_to(np.asarray(x, "f8"), rows.shape).copy() for x in (stage, layers)
-    )
-    out = np.zeros(len(rows))
-    _stage_bytes(rows, places, counts, profiles(), training(), out)
-    return out
-
-
-@compiled
-def _stage_bytes(
-    cases: Array, stage: Array, layers: Array, frames: Array, knobs: Training, out: Array
-) -> None:
-    for i in range(len(cases)):
-        profile = frames[int(cases[i].framework)]
-        out[i] = stage_memory(cases[i], stage[i], layers[i], profile, knobs).total_b
 
 
 @compiled

@@ -10,8 +10,7 @@ from importlib import import_module
 
 from trimtab.errors import UnknownName
 from trimtab.llm.exports.lines import SHEBANG
-from trimtab.llm.plan.plan import Plan
-from trimtab.llm.spec.specs import Gpu, Model
+from trimtab.llm.nouns import Gpu, Model, Plan
 
 BY_NAME = {
     "megatron": "trimtab.llm.exports.megatron",

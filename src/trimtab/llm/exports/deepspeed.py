@@ -7,8 +7,8 @@ from typing import Any
 
 from trimtab.errors import PlanError
 from trimtab.llm.exports.lines import SHEBANG, command, comments
+from trimtab.llm.nouns import Gpu, Model, Plan
 from trimtab.llm.plan.plan import (
-    Plan,
     checked_to_train,
     gpus_a_node,
     micro_batches,
@@ -16,7 +16,6 @@ from trimtab.llm.plan.plan import (
     precision_on,
     summary,
 )
-from trimtab.llm.spec.specs import Gpu, Model
 
 
 def files(model: Model, plan: Plan, gpu: Gpu | None = None) -> dict[str, str]:

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from trimtab.errors import PlanError
 from trimtab.llm.exports.lines import SHEBANG, Option, command, comments, several_nodes
-from trimtab.llm.plan.plan import (
-    Plan,
-    checked_to_train,
-    micro_batches,
-    nodes,
-    precision_on,
-    summary,
-)
-from trimtab.llm.spec.specs import Gpu, Model
+from trimtab.llm.nouns import Gpu, Model, Plan
+from trimtab.llm.plan.plan import checked_to_train, micro_batches, nodes, precision_on, summary
 
 
 def files(model: Model, plan: Plan, gpu: Gpu | None = None) -> dict[str, str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trimtab.errors import PlanError
-from trimtab.llm.plan.plan import Plan, gpus_a_node, nodes
+from trimtab.llm.nouns import Plan
+from trimtab.llm.plan.plan import gpus_a_node, nodes
 
 SHEBANG = "#!/usr/bin/env bash\n"
 Option = tuple[str, ...]  # the option and its values

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from trimtab.errors import PlanError
 from trimtab.llm.exports.lines import SHEBANG, Option, command, comments, several_nodes, torchrun
+from trimtab.llm.nouns import Gpu, Model, Plan
 from trimtab.llm.plan.plan import (
-    Plan,
     checked_to_train,
     layers_of_stages,
     micro_batches,
     precision_on,
     summary,
 )
-from trimtab.llm.spec.specs import Gpu, Model
 
 ALIBI = ("bloom", "mpt")  # families with slopes in place of positions, which Megatron-LM has not
 SHARDING = {2: "optim_grads", 3: "optim_grads_params"}

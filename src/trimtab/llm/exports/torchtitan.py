@@ -10,14 +10,8 @@ from typing import Any
 
 from trimtab.errors import PlanError
 from trimtab.llm.exports.lines import SHEBANG, command, comments, several_nodes, torchrun
-from trimtab.llm.plan.plan import (
-    Plan,
-    checked_to_train,
-    layers_of_stages,
-    precision_on,
-    summary,
-)
-from trimtab.llm.spec.specs import Gpu, Model
+from trimtab.llm.nouns import Gpu, Model, Plan
+from trimtab.llm.plan.plan import checked_to_train, layers_of_stages, precision_on, summary
 
 # model -> torchtitan's name and flavour (0.2), and its function in the registry (0.3)
 KNOWN = {

@@ -10,8 +10,8 @@ from trimtab.llm.exports.lines import (
     replica_nodes,
     replicas_a_node,
 )
-from trimtab.llm.plan.plan import Plan, checked_to_serve, precision_on, serving_summary
-from trimtab.llm.spec.specs import Gpu, Model
+from trimtab.llm.nouns import Gpu, Model, Plan
+from trimtab.llm.plan.plan import checked_to_serve, precision_on, serving_summary
 
 DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp8": "auto", "fp32": "float32"}
 

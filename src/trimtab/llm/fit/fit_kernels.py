@@ -24,6 +24,7 @@ from trimtab.llm.fit.figures import (
     search,
     table,
 )
+from trimtab.llm.nouns import Gpu
 from trimtab.llm.spec import specs
 
 SOURCE = "gemm_microbench_a100_h100.csv.xz"
@@ -40,7 +41,7 @@ FREE = (
 class Gemms(NamedTuple):
     """Measured products of one GPU."""
 
-    gpu: specs.Gpu
+    gpu: Gpu
     sms: float  # multiprocessors of this one
     m: Array
     n: Array

@@ -18,6 +18,7 @@ from trimtab.arrays import Array
 from trimtab.errors import PlanError, UnknownName
 from trimtab.llm.cost import cases
 from trimtab.llm.cost.cases import CASE, FRAMEWORKS, PRECISIONS, RECOMPUTES
+from trimtab.llm.nouns import Gpu
 from trimtab.llm.spec import specs
 
 MEASURED = ("step_s", "tflops_per_gpu", "tokens_per_s_per_gpu", "mem_gb", "oom")
@@ -182,7 +183,7 @@ def fill(made: Array, row: Row) -> None:
     fill_plan(made, row, gpu)
 
 
-def counted(row: Row, gpu: specs.Gpu) -> specs.Gpu:
+def counted(row: Row, gpu: Gpu) -> Gpu:
     """The GPU as the table counts it: a node of four MI250 has eight dies, two a GPU."""
     if not gpu.name.endswith("-GCD") or row.count("gpus_per_node") != 4:
         return gpu

@@ -17,8 +17,8 @@ import numpy as np
 from trimtab.arrays import Array
 from trimtab.errors import PlanError
 from trimtab.llm.cost.cases import FRAMEWORKS, cases
-from trimtab.llm.plan.question import Question
-from trimtab.llm.spec.specs import Model, parameters
+from trimtab.llm.nouns import Model, Question
+from trimtab.llm.spec.specs import parameters
 
 PLAN_FIELDS = (
     "gpus", "framework", "tp", "pp", "dp", "cp", "ep", "interleave", "micro_batch", "zero",

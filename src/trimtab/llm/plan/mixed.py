@@ -22,6 +22,7 @@ from trimtab.llm.cost.cases import FRAMEWORKS, cases
 from trimtab.llm.cost.memory import stage_memory
 from trimtab.llm.cost.profiles import Training, profiles
 from trimtab.llm.cost.profiles import training as knobs_of
+from trimtab.llm.nouns import Question
 from trimtab.llm.plan.legal import (
     ABILITIES,
     divisors,
@@ -29,7 +30,7 @@ from trimtab.llm.plan.legal import (
     tensor_widths,
     zero_stages,
 )
-from trimtab.llm.plan.question import Question, idle_power
+from trimtab.llm.plan.question import idle_power
 
 MIXING_SPREAD = 0.05  # of ln(step) that kinds side by side add: assumed, no table shows it
 HALVINGS = 40  # of the slowest stage's time: to a millionth of a millionth

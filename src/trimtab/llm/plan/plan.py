@@ -2,45 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from trimtab.errors import PlanError
 from trimtab.llm.cost.cases import CASE, MODEL_FIELDS, PRECISIONS, RECOMPUTES, fault
-from trimtab.llm.spec.specs import Gpu, Model
+from trimtab.llm.nouns import Gpu, Model, Plan
 
 COUNTS = (
     "gpus", "per_node", "tp", "pp", "dp", "cp", "ep", "interleave", "micro_batch", "global_batch",
     "seq",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How a model lies on GPUs.
-
-    To serve, a replica is tp x pp GPUs, `micro_batch` the sequences it takes at once, `seq` the
-    longest of them.
-    """
-
-    gpus: int
-    per_node: int = 8
-    tp: int = 1  # tensor
-    pp: int = 1  # pipeline
-    dp: int = 1  # data
-    cp: int = 1  # context
-    ep: int = 1  # expert: spread over dp x cp ranks in training, over tp x dp ones in serving
-    interleave: int = 1  # virtual stages a rank
-    micro_batch: int = 1  # sequences
-    global_batch: int = 1  # sequences a step
-    seq: int = 4096  # tokens
-    zero: int = 0  # 0 replicates, 1 shards optimiser states, 2 also gradients, 3 also weights
-    recompute: str = "none"  # none, selective (attention), full
-    sequence_parallel: bool = False
-    precision: str = "bf16"  # fp16, bf16, fp8, fp32
-    framework: str = "megatron"
-    stage_layers: tuple[int, ...] = ()  # layers of each virtual stage; empty = as even as it goes
 
 
 def checked_to_train(model: Model, plan: Plan) -> Plan:

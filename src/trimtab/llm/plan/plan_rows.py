@@ -7,8 +7,9 @@ from typing import Any
 
 from trimtab.llm.cost.cases import FRAMEWORKS, PRECISIONS, RECOMPUTES
 from trimtab.llm.cost.training import COST
+from trimtab.llm.nouns import Plan
 from trimtab.llm.plan.mixed import Mixed
-from trimtab.llm.plan.plan import COUNTS, Plan
+from trimtab.llm.plan.plan import COUNTS
 from trimtab.llm.plan.planner import Answer, amount, layout_words
 from trimtab.llm.plan.question import half
 from trimtab.llm.plan.serve_plan import Served

@@ -18,8 +18,9 @@ from trimtab.arrays import Array
 from trimtab.errors import PlanError
 from trimtab.llm.cost import intervals, training
 from trimtab.llm.cost.cases import RECOMPUTES
+from trimtab.llm.nouns import Question
 from trimtab.llm.plan.legal import case_rows, divisors, legal_plans, refuse
-from trimtab.llm.plan.question import Question, idle_power
+from trimtab.llm.plan.question import idle_power
 
 CHUNK = 1 << 16  # rows priced at a time: 24 MB of cases
 EQUAL = 0.005  # difference of ln(objective) that the model does not claim to see

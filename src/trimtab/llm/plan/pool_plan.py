@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from trimtab.errors import PlanError
+from trimtab.llm.nouns import Model, Question
 from trimtab.llm.plan.mixed import Mixed, mixed, mixed_score
 from trimtab.llm.plan.planner import Answer, planned, score
-from trimtab.llm.plan.question import Question, asked, default_batch
+from trimtab.llm.plan.question import asked, default_batch
 from trimtab.llm.spec.pool import Pool
-from trimtab.llm.spec.specs import Model
 
 
 @dataclass(frozen=True)

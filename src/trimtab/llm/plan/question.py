@@ -8,7 +8,6 @@ What the user leaves open is filled in here, and `notes` says how.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from trimtab.errors import PlanError
@@ -21,7 +20,8 @@ from trimtab.llm.cost.cases import (
 )
 from trimtab.llm.cost.constants import law_of
 from trimtab.llm.cost.kernels import IDLE_POWER
-from trimtab.llm.spec.specs import Gpu, Model, parameters
+from trimtab.llm.nouns import Gpu, Model, Question
+from trimtab.llm.spec.specs import parameters
 
 OBJECTIVES = ("time", "cost", "energy")
 ANY_FRAMEWORK = ("megatron", "torchtitan")  # where the user names none: the two that go furthest
@@ -32,28 +32,6 @@ BATCH_TOKENS = ((1e9, 2**19), (3e9, 2**20), (2e10, 2**21), (1e11, 2**22), (2e11,
 LARGEST_BATCH_TOKENS = 2**24
 # Fused attention kernels begin with these generations' successors.
 UNFUSED = ("Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Vega20", "CDNA1", "RDNA2")
-
-
-@dataclass(frozen=True)
-class Question:
-    """A planning question in which nothing is left open but the plan."""
-
-    model: Model
-    gpu: Gpu
-    gpus: int
-    seq: int
-    global_batch: int
-    per_node: int
-    node_link_bps: float
-    precision: int  # place in PRECISIONS
-    flash: bool
-    frameworks: tuple[int, ...]  # places in FRAMEWORKS
-    objective: Mapping[str, float]  # weights of OBJECTIVES, which sum to 1
-    price_hour: float = 0.0  # of one GPU, in any currency; 0 = cost is GPU time
-    up_to: bool = False  # fewer GPUs may be taken and the others given back
-    least_p_fit: float = 0.9
-    fixed: Mapping[str, int] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
 
 
 def asked(

@@ -21,9 +21,9 @@ from trimtab.llm.cost.constants import law_of, read
 from trimtab.llm.cost.intervals import NORMAL_90
 from trimtab.llm.cost.serving_cases import serving_cases
 from trimtab.llm.cost.serving_cost import serving_cost
+from trimtab.llm.nouns import Gpu, Model
 from trimtab.llm.plan.legal import divisors, fair, tensor_fault, tensor_widths
 from trimtab.llm.plan.question import default_link, half, law_notes, weights
-from trimtab.llm.spec.specs import Gpu, Model
 
 MEMORY_SHARE = 0.9  # of the GPU that servers fill unless told otherwise
 MEMORY_SPREAD = 0.03  # of ln(bytes a server needs): assumed

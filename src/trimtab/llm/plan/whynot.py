@@ -14,9 +14,9 @@ import numpy as np
 from trimtab.arrays import Array
 from trimtab.llm.cost import intervals, training
 from trimtab.llm.cost.cases import FRAMEWORKS, RECOMPUTES, fault
+from trimtab.llm.nouns import Question
 from trimtab.llm.plan.legal import ABILITIES, MOST_CHUNKS, tensor_fault
 from trimtab.llm.plan.planner import EQUAL, Answer
-from trimtab.llm.plan.question import Question
 
 # What a part of the step is called where it explains a difference.
 PARTS = {

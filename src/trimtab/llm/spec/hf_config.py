@@ -1,4 +1,4 @@
-"""A Hugging Face config.json as the fields of a `specs.Model`.
+"""A Hugging Face config.json as the fields of a `Model`.
 
 Families name the same width differently, so each field has the keys it goes under; what a file
 leaves out (whether matrices are gated or tied, biases) is a fact about its `model_type`.

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trimtab.errors import PlanError
+from trimtab.llm.nouns import Gpu
 from trimtab.llm.spec.names import IDLE_GPU_WORDS, plain
-from trimtab.llm.spec.specs import Gpu, gpu
+from trimtab.llm.spec.specs import gpu
 
 MOST_GPUS = 1_000_000
 # a count, a times sign, a name: `8xH100`, `8 x H100`, `8*H100`

@@ -6,66 +6,16 @@ TFLOP/s, GB (1e9 B) and GB/s as datasheets do, the objects here FLOP/s, B and B/
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from trimtab.errors import PlanError
+from trimtab.llm.nouns import Gpu, Model
 from trimtab.llm.spec import hf_config
 from trimtab.llm.spec.names import IDLE_GPU_WORDS, IDLE_MODEL_WORDS, found, index_of
 from trimtab.llm.spec.spec_files import FOLDER_VARIABLE, Column, folder_of_user, tables
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """One device as software sees it."""
-
-    name: str
-    vendor: str
-    arch: str
-    flops: float  # dense FLOP/s of 16-bit products with 32-bit sums
-    fp8_flops: float  # 0 = none
-    fp32_flops: float
-    bf16: bool
-    memory_b: float
-    memory_bps: float
-    link: str  # inside a node
-    link_bps: float  # one direction
-    tdp_w: float
-    per_node: int  # in the usual server, or the domain of the fast link
-    source: str
-    law: str = ""  # of a profile measured on such a GPU; empty = its architecture's
-
-
-@dataclass(frozen=True)
-class Model:
-    """A decoder of like layers; experts = 0 is a dense one, kv_rank > 0 latent attention."""
-
-    name: str
-    hidden: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int  # with latent attention the part without rotation, as wide as a value
-    ffn: int
-    gated: bool  # three matrices in place of two
-    vocab: int
-    tied: bool  # the output matrix is the input table
-    max_seq: int
-    experts: int
-    active_experts: int
-    expert_ffn: int
-    shared_ffn: int  # width of all experts that every token takes
-    dense_layers: int  # the first layers, which have no experts
-    q_rank: int
-    kv_rank: int
-    rope_dim: int
-    learned_positions: bool
-    biases: bool
-    source: str
-    hub: str = ""  # its repository on the Hugging Face hub, where it has one
-
 
 GPU_COLUMNS = {
     "name": Column(str),
@@ -182,15 +132,14 @@ def ffn_parameters(made: Model, width: int) -> int:
     return (2 + made.gated) * made.hidden * width + bias
 
 
-def layer_parameters(made: Model, layer: int, *, active: bool = False) -> int:
-    """Of the layer with that number; `active` counts only the experts that a token takes."""
+def layer_parameters(made: Model, layer: int) -> int:
+    """Of the layer with that number."""
     common = attention_parameters(made) + made.hidden * (1 + made.biases)
     if not made.experts or layer < made.dense_layers:
         return common + ffn_parameters(made, made.ffn)
-    routed = made.active_experts if active else made.experts
     shared = ffn_parameters(made, made.shared_ffn) if made.shared_ffn else 0
     router = made.hidden * made.experts
-    return common + router + shared + routed * ffn_parameters(made, made.expert_ffn)
+    return common + router + shared + made.experts * ffn_parameters(made, made.expert_ffn)
 
 
 def embedding_parameters(made: Model) -> int:
@@ -206,19 +155,10 @@ def head_parameters(made: Model) -> int:
 
 def parameters(made: Model) -> int:
     """All weights of the model."""
-    return _total(made, active=False)
-
-
-def active_parameters(made: Model) -> int:
-    """The weights that one token meets."""
-    return _total(made, active=True)
-
-
-def _total(made: Model, *, active: bool) -> int:
     dense = made.dense_layers if made.experts else made.layers
-    body = dense * layer_parameters(made, 0, active=active) if dense else 0
+    body = dense * layer_parameters(made, 0) if dense else 0
     if dense < made.layers:
-        body += (made.layers - dense) * layer_parameters(made, made.layers - 1, active=active)
+        body += (made.layers - dense) * layer_parameters(made, made.layers - 1)
     return body + embedding_parameters(made) + head_parameters(made)
 
 

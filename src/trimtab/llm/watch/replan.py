@@ -24,10 +24,10 @@ from scipy.special import ndtr, ndtri
 from trimtab.arrays import Array
 from trimtab.llm.cost.crowded import STATE_B, checkpoint_s, crowded_cost
 from trimtab.llm.cost.intervals import memory_spread, p_fit
+from trimtab.llm.nouns import Question
 from trimtab.llm.plan.legal import case_rows, legal_plans
 from trimtab.llm.plan.plan_rows import seconds
 from trimtab.llm.plan.planner import HOUR_S, layout_words, score
-from trimtab.llm.plan.question import Question
 from trimtab.llm.spec.specs import parameters
 from trimtab.llm.watch.conditions import Conditions
 from trimtab.llm.watch.correction import SAME, Correction, same

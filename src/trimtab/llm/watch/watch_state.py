@@ -17,9 +17,9 @@ import numpy as np
 from trimtab.errors import PlanError
 from trimtab.files import write_whole
 from trimtab.llm.cost.cases import FRAMEWORKS, PRECISIONS, RECOMPUTES, fault, framework_index
+from trimtab.llm.nouns import Question
 from trimtab.llm.plan.legal import PLAN, PLAN_FIELDS, case_rows
 from trimtab.llm.plan.planner import Answer, answered
-from trimtab.llm.plan.question import Question
 from trimtab.llm.watch.conditions import Conditions
 from trimtab.llm.watch.correction import SAME, Correction, loaded
 from trimtab.llm.watch.replan import FRESH, Patience

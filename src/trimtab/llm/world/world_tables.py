@@ -21,6 +21,7 @@ from trimtab.llm.cost.cases import FRAMEWORKS, cases, faults
 from trimtab.llm.cost.crowded import STATE_B, checkpoint_s, crowded_cost, link_use_s
 from trimtab.llm.cost.intervals import memory_spread
 from trimtab.llm.cost.training import cost
+from trimtab.llm.nouns import Gpu, Model
 from trimtab.llm.spec import specs
 
 GPUS = (1, 2, 4, 8, 16)
@@ -106,7 +107,7 @@ def tables(
     )
 
 
-def _legal_plans(job: specs.Model, device: specs.Gpu, seq: int, global_batch: int) -> Array:
+def _legal_plans(job: Model, device: Gpu, seq: int, global_batch: int) -> Array:
     """Every plan that the model and the batch permit, in rows of CASE."""
     ways = [1, 2, 4, 8, 16]
     grid = np.array(

@@ -16,7 +16,7 @@ from tests.unit.llm.exports.launchers import (
 
 from trimtab.errors import PlanError, UnknownName
 from trimtab.llm import exports
-from trimtab.llm.plan.plan import Plan
+from trimtab.llm.nouns import Plan
 from trimtab.llm.spec.specs import gpu, model
 
 H100, V100 = gpu("H100"), gpu("V100")
