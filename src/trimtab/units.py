@@ -63,3 +63,18 @@ def clock(length_s: float) -> tuple[float, str]:
         if length_s >= least_s:
             return size_s, name
     return 1.0, "s"
+
+
+def seconds(value: float) -> str:
+    """A time with its unit, three digits of it."""
+    if value < 1:
+        return f"{1e3 * value:.3g} ms"
+    return f"{value:.3g} s" if value < 1000 else f"{value:,.0f} s"
+
+
+def joules(value: float) -> str:
+    """An energy with its unit."""
+    for size, name in ((1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ")):
+        if value >= size:
+            return f"{value / size:.3g} {name}"
+    return f"{value:.3g} J"

@@ -11,6 +11,7 @@ import typer
 from trimtab.cli.plan import plan_calibrate, plan_text, plan_watch
 from trimtab.cli.shown import JsonOption, command_line, say, write_json
 from trimtab.errors import PlanError
+from trimtab.units import seconds as seconds_text
 
 if TYPE_CHECKING:
     from trimtab.llm.nouns import Model
@@ -310,7 +311,6 @@ def plan_training(
 
 def reasons(found: Any) -> list[dict[str, str]]:
     """Why not other plans, other kinds alone, or a mix of kinds."""
-    from trimtab.llm.plan.plan_rows import seconds
     from trimtab.llm.plan.whynot import why_not
 
     out = []
@@ -321,12 +321,12 @@ def reasons(found: Any) -> list[dict[str, str]]:
             out.append({"plan": "one kind alone", "why": answer})
         else:
             name = f"{answer.question.gpus}x{answer.question.gpu.name} alone"
-            out.append({"plan": name, "why": f"{seconds(answer.costs['step_s'][0])} a step"})
+            out.append({"plan": name, "why": f"{seconds_text(answer.costs['step_s'][0])} a step"})
     if found.best < 0:
         return out
     if len(found.alone) > 1:
         mix = found.mixed
-        why = f"{seconds(mix.step_s)} a step" if mix else "no pipeline over them fits"
+        why = f"{seconds_text(mix.step_s)} a step" if mix else "no pipeline over them fits"
         out.append({"plan": "all kinds in one pipeline", "why": why})
     chosen = why_not(found.alone[found.best])
     return out + [{"plan": reason.name, "why": reason.why} for reason in chosen]

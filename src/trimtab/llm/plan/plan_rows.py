@@ -13,6 +13,7 @@ from trimtab.llm.plan.plan import COUNTS
 from trimtab.llm.plan.planner import Answer, amount, layout_words
 from trimtab.llm.plan.question import half
 from trimtab.llm.plan.serve_plan import Served
+from trimtab.units import joules, seconds
 
 PARTS = tuple(name for name in COST.names or () if name.endswith("_s"))
 BYTES = tuple(name for name in COST.names or () if name.endswith("_b"))
@@ -183,18 +184,3 @@ def serve_headline(served: Served) -> str:
         f" cache fits with P {row['p_fit']:.2f} (at most {row['max_batch']:.0f} requests);"
         f" {row['energy_token_j']:.2g} J a token"
     )
-
-
-def seconds(value: float) -> str:
-    """A time with its unit, three digits of it."""
-    if value < 1:
-        return f"{1e3 * value:.3g} ms"
-    return f"{value:.3g} s" if value < 1000 else f"{value:,.0f} s"
-
-
-def joules(value: float) -> str:
-    """An energy with its unit."""
-    for size, unit in ((1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ")):
-        if value >= size:
-            return f"{value / size:.3g} {unit}"
-    return f"{value:.3g} J"

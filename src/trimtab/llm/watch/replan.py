@@ -26,12 +26,12 @@ from trimtab.llm.cost.crowded import STATE_B, checkpoint_s, crowded_cost
 from trimtab.llm.cost.intervals import memory_spread, p_fit
 from trimtab.llm.nouns import Question
 from trimtab.llm.plan.legal import case_rows, legal_plans
-from trimtab.llm.plan.plan_rows import seconds
 from trimtab.llm.plan.planner import HOUR_S, layout_words, score
 from trimtab.llm.spec.specs import parameters
 from trimtab.llm.watch.conditions import Conditions
 from trimtab.llm.watch.correction import SAME, Correction, same
 from trimtab.llm.world.world import RESTART_S
+from trimtab.units import seconds
 
 URGENT = 0.5  # chance to fit below which the running plan is given up at once
 STICKY = 0.01  # of ln(objective): a plan offered before stays unless another is better by more
