@@ -20,7 +20,10 @@ def compiled(function: Any = None, **options: Any) -> Any:
     if function is None:
         return lambda f: compiled(f, **options)
     made = njit(cache=True, error_model="numpy", nogil=True, **options)(function)
-    made._cache._cache_file._source_stamp = stamp(Path(function.__code__.co_filename))
+    kept = made._cache._cache_file
+    # in place of numba's version: the first word of a kept file, read before the rest is unpickled,
+    # which would fail where it names a class that has moved since
+    kept._version = f"{kept._version} {stamp(Path(function.__code__.co_filename))}"
     template = made.get_call_template
     # f(w, 0) and f(w, 1) are one function: without this each literal would compile a copy of its
     # own

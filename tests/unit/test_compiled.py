@@ -26,6 +26,26 @@ def test_an_edited_callee_is_compiled_anew(tmp_path: Path):
     assert subprocess.run(program, cwd=tmp_path, capture_output=True, text=True).stdout == "2006\n"
 
 
+def test_kept_code_that_names_a_class_which_has_moved_is_made_anew(tmp_path: Path):
+    root = tmp_path / "trimtab"
+    root.mkdir()
+    for name in ("compiled.py", "sources.py"):
+        shutil.copy(ROOT / name, root)
+    (root / "__init__.py").write_text("")
+    noun = "from typing import NamedTuple\nclass Pair(NamedTuple):\n    a: int\n    b: int\n"
+    (root / "here.py").write_text(noun)
+    use = "from trimtab.compiled import compiled\nfrom trimtab.here import Pair\n"
+    use += "@compiled\ndef both(pair):\n    return pair.a + pair.b\n"
+    (root / "top.py").write_text(use)
+    program = [sys.executable, "-c", "from trimtab.top import *; print(both(Pair(3, 4)))"]
+    for place in ("here", "there"):
+        if place == "there":
+            (root / "here.py").rename(root / "there.py")
+            (root / "top.py").write_text(use.replace("here", "there"))
+        done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True)
+        assert done.stdout == "7\n", done.stderr
+
+
 def test_there_is_one_door_to_the_compiler():
     door = re.compile(r"\bnjit\b|numba\.jit|import jit|guvectorize|cfunc\(")
     found = [

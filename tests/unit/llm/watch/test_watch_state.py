@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from tests.unit.llm.watch.plays import BEST, QUESTION, is_plan
 
+from trimtab import files
 from trimtab.errors import PlanError
-from trimtab.llm import whole_file
 from trimtab.llm.plan.plan_rows import plan_row as json_row
 from trimtab.llm.plan.planner import planned
 from trimtab.llm.spec.specs import gpu, model
@@ -59,7 +59,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
     def full(descriptor):
         raise OSError("disk full")
 
-    monkeypatch.setattr(whole_file.os, "fsync", full)
+    monkeypatch.setattr(files.os, "fsync", full)
     with pytest.raises(OSError, match="disk full"):
         save(path, QUESTION, a_state())
     assert path.read_text() == before

@@ -100,7 +100,7 @@ def test_a_parent_that_is_not_sampled_or_is_nonsense_makes_no_span(flags):
     assert spans == ()
 
 
-@pytest.mark.parametrize("module", ["tracing", "service", "ends"])
+@pytest.mark.parametrize("module", ["fleet.tracing", "service", "fleet.ends"])
 def test_importing_it_costs_no_sdk(module):
     code = f"import sys, trimtab.serving.{module}; sys.exit('opentelemetry' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
