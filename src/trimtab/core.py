@@ -116,9 +116,6 @@ class Shape:
 
     name: str = "asked"
     scale: float = 1.0
-    parallelism: str = ""
-    width: float = 1.0
-    batch: int = 1
 
 
 @dataclass(frozen=True)
@@ -223,8 +220,8 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Profile:
-    """Speed, draw and quality a (job kind, node kind, shape): measured or modelled, and it says
-    which.
+    """Speed, draw and quality a (job kind, node kind, shape); `source` says whether measured or
+    modelled.
     """
 
     rate: Array  # (K, kinds of node, S) work seconds a second
@@ -233,7 +230,6 @@ class Profile:
     quality: Array  # (K, S)
     shapes: tuple[Shape, ...] = (Shape(),)
     source: str = "uniform: every job runs at rate 1 on every node"
-    measured: bool = False
     guessed: tuple[str, ...] = ()  # kinds of node whose rates nobody gave: taken to be 1
 
 

@@ -9,6 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from tests.data import found
 
+from trimtab.sim.rlscheduler import schedule
+
 BLOCK = 8192  # rows that NumPy adds up at a time where it has to buffer them
 
 
@@ -71,3 +73,8 @@ def mean_by_block(values) -> float:
     for first in range(0, len(values), BLOCK):
         total += values[first : first + BLOCK].sum()
     return total / len(values)
+
+
+def run_rlscheduler(*columns_and_pool) -> np.ndarray:
+    """Start of every job, (J,) in seconds; see `schedule`."""
+    return schedule(*columns_and_pool)[0]

@@ -4,11 +4,11 @@ from functools import cache
 
 import numpy as np
 import pytest
-from tests.known.logs import bounded_slowdown, expected, fingerprint, read_log
+from tests.known.logs import bounded_slowdown, expected, fingerprint, read_log, run_rlscheduler
 
 from trimtab.errors import TraceError
 from trimtab.sim import rlscheduler
-from trimtab.sim.rlscheduler import FCFS, POLICIES, SJF, run_rlscheduler, schedule
+from trimtab.sim.rlscheduler import FCFS, POLICIES, SJF, schedule
 
 log_of = cache(read_log)
 

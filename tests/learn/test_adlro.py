@@ -3,11 +3,12 @@
 import numpy as np
 import onnxruntime
 import pytest
+from tests.nets import values_of
 
 from trimtab.errors import PolicyError
 from trimtab.policies.adlro.branches import Branches
 from trimtab.policies.adlro.learner import Settings, train
-from trimtab.policies.adlro.net import GUIDE, values_of
+from trimtab.policies.adlro.net import GUIDE
 from trimtab.policies.adlro.pairs import WIDTH
 from trimtab.policies.adlro.policy import AdlroPolicy, read_net
 from trimtab.testing import check_policy

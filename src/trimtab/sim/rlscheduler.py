@@ -261,10 +261,3 @@ def schedule(
         static_score(submit_s, request_s, procs, policy), int(capacity), int(policy),
         bool(backfill),
     )  # fmt: skip
-
-
-def run_rlscheduler(
-    submit_s, run_s, request_s, procs, capacity, policy: int, backfill: bool, width=None
-) -> np.ndarray:
-    """Start of every job, (J,) in seconds; see `schedule`."""
-    return schedule(submit_s, run_s, request_s, procs, capacity, policy, backfill, width)[0]

@@ -492,7 +492,7 @@ def test_a_job_is_late_only_past_its_deadline():
 
 
 def test_quality_is_summed_by_instance_kind_and_shape():
-    shapes = (Shape(), Shape("slim", width=0.5))
+    shapes = (Shape(), Shape("slim"))
     profile = one_kind(shapes, quality=[[1.0, 0.75]])
     jobs = workload([0, 0], [10, 10], [1, 1], shapes=3, instances=[1, 3])
     plan = [(0, Start(0, (0,))), (0, Start(1, (0, 0, 0), shape=1))]

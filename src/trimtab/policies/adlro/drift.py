@@ -319,7 +319,7 @@ class DriftPolicy:
         """Begin a tuning that is due; take up one that is done, if its network is better."""
         if self._tune_at is not None and self._submitted >= self._tune_at and not self._trial:
             self._tune_at = None
-            believed = replace(snapshot.profile, rate=self.rate, source="believed", measured=True)
+            believed = replace(snapshot.profile, rate=self.rate, source="believed")
             seed = self.seed + len(self.alarms)
             self._tuning = tuner(self.policy.net, believed, self._recent(snapshot), seed)
             self._ready_s = snapshot.now_s + self.ready_after_s

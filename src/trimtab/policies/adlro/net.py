@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trimtab.arrays import Array
-from trimtab.compiled import compiled, inner
+from trimtab.compiled import inner
 
 WIDEST = 256
 
@@ -55,15 +55,6 @@ def write_values(rows, n, net, here, there, values):
     """Write the network's number for each of the first n rows."""
     for i in range(n):
         values[i] = value_of(rows[i], net.flat, net.sizes, here, there)
-
-
-@compiled
-def values_of(rows, net):
-    """(n,) of (n, inputs)."""
-    values = np.empty(len(rows))
-    here, there = np.empty(WIDEST, np.float32), np.empty(WIDEST, np.float32)
-    write_values(rows, len(rows), net, here, there, values)
-    return values
 
 
 def net_of(layers: list[tuple[Array, Array]], margin: float, reach: float) -> Net:

@@ -11,7 +11,6 @@ time therefore fits clusters of any size and mix.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from trimtab.arrays import Array
 from trimtab.codecs.grid import place_led
 from trimtab.codecs.queue import start_of
 from trimtab.compiled import compiled, inner
-from trimtab.core import Decision, Move, Snapshot, Start, Stop, Wait
+from trimtab.core import Decision, Move, Snapshot, Start, Stop
 from trimtab.policies.adlro.net import WIDEST, write_values
 from trimtab.rules.fit import allowed, expected_end, fits, slots
 from trimtab.rules.place import FASTEST, leftover
@@ -480,12 +479,6 @@ def chosen(rows, n, net, must, here, there, values):
 
 
 @compiled
-def pairs_seen(w, rows, cells):
-    """The same for a world made from a snapshot."""
-    return pairs(w, 0, w.head[0].waiting, rows, cells)
-
-
-@compiled
 def choose_seen(w, net, rows, cells):
     """The number of the pair to take in a world made from a snapshot; -1 waits."""
     here, there = np.empty(WIDEST, np.float32), np.empty(WIDEST, np.float32)
@@ -496,44 +489,6 @@ def choose_seen(w, net, rows, cells):
 @compiled
 def entries_at(w, job, node):
     return place_led(w, 0, job, node, FASTEST, 0)
-
-
-class PairsCodec:
-    """Observation (MOST, 32) of what may be done now, see FEATURES; action i does the i-th, the
-    last one waits. Rows behind the last pair are zeros.
-
-    Waiting is illegal where nothing runs and a job can start.
-    """
-
-    def __init__(self) -> None:
-        self.actions = MOST + 1
-        self.shape = (MOST, WIDTH)
-
-    def spaces(self) -> tuple[Any, Any]:
-        from gymnasium.spaces import Box, Discrete
-
-        return Box(-4.0, 16.0, self.shape, np.float32), Discrete(self.actions)
-
-    def encode(self, snapshot: Snapshot) -> Array:
-        return self.look(snapshot)[0]
-
-    def mask(self, snapshot: Snapshot) -> Array:
-        _, cells = self.look(snapshot)
-        mask = np.zeros(self.actions, np.int8)
-        mask[: len(cells)] = 1
-        mask[-1] = len(snapshot.running) > 0 or not len(cells)
-        return mask
-
-    def decode(self, action: int, snapshot: Snapshot) -> list[Decision]:
-        _, cells = self.look(snapshot)
-        return decisions_of(snapshot, cells[action]) if 0 <= action < len(cells) else [Wait()]
-
-    def look(self, snapshot: Snapshot) -> tuple[Array, Array]:
-        """The observation, and the cells of its pairs."""
-        rows, cells = np.zeros(self.shape, np.float32), np.zeros(MOST, CELL)
-        count = pairs_seen(world_of(snapshot, 1), rows, cells)
-        rows[count:] = 0.0
-        return rows, cells[:count]
 
 
 def decisions_of(snapshot: Snapshot, cell: Array) -> list[Decision]:

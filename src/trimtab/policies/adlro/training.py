@@ -54,7 +54,7 @@ def speeds(rng: Generator) -> Profile:
         rate = profile.rate * np.exp(rng.normal(0.0, 0.3, profile.rate.shape))
     else:
         rate = np.exp(rng.uniform(np.log(0.15), np.log(1.5), profile.rate.shape))
-    return replace(profile, rate=rate, source="drawn at random", measured=False)
+    return replace(profile, rate=rate, source="drawn at random")
 
 
 def drawn_cluster(rng: Generator, size: int) -> Cluster:

@@ -109,16 +109,6 @@ def read_swf(path: str | Path, *, lenient: bool = False) -> Workload:
     return _workload(path, table, machine, header, dropped)
 
 
-def read_swf_cluster(path: str | Path) -> Cluster:
-    """The machine of a log: one pool of MaxNodes interchangeable nodes."""
-    path = Path(path)
-    lines = _split(read_bytes(path))
-    header = _header(lines)
-    if _stated(header, "MaxNodes") or _stated(header, "MaxProcs"):
-        return _pool(_machine(header, np.zeros(0)), path.name)
-    return swf_cluster(read_swf(path, lenient=True))
-
-
 def swf_cluster(work: Workload) -> Cluster:
     """The machine of a workload that `read_swf` made, without reading the file again."""
     meta = work.meta

@@ -125,7 +125,6 @@ def adlro_profile() -> Profile:
         quality=np.ones((len(JOB_KINDS), 1)),
         shapes=(Shape(),),
         source=PROFILE_SOURCE,
-        measured=False,
     )
 
 

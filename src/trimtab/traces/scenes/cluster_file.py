@@ -10,7 +10,6 @@
       rates: {training: {a100: 2.1, cpu: 0.05}}    # work seconds a second; 1 where none is given
       slow: {training: {inference: 0.2}}           # extra time beside such a neighbour; 0 if not
       source: measured in February
-      measured: true
 
 A file may also be just the list of groups. `resources: [cpu, mem_gb, gpu, disk_gb]` adds resources;
 `kinds` and `regions` list their names in another order than that of the groups.
@@ -34,7 +33,7 @@ from trimtab.errors import TraceError
 RESOURCES = ("cpu", "mem_gb", "gpu")
 TOP = ("nodes", "links", "link_gb_s", "profile", "source", "resources", "kinds", "regions")
 GROUP = ("kind", "count", "region", "gpu_mem_gb", "idle_w", "peak_w", "names")
-PROFILE = ("rates", "slow", "source", "measured")
+PROFILE = ("rates", "slow", "source", "measured")  # the last: of older files, `source` says it
 MAX_COUNT = 1_000_000
 EXCHANGE = 0.2  # of a gang's time on the fastest links of the file is exchange: modelled
 
@@ -129,7 +128,6 @@ def profile_for(
         slow=slow,
         guessed=tuple(kind for kind in node_kinds if kind not in named and len(node_kinds) > 1),
         source=str(section.get("source", f"{where}: no source given")),
-        measured=bool(section.get("measured", False)),
     )
 
 

@@ -69,7 +69,6 @@ def gavel_profile(kinds: Sequence[str], node_kinds: Sequence[str]) -> Profile:
     Other GPUs are modelled as in `presets` by their data sheets; of A3C only the GPU's share of the
     time shrinks with its speed. Nodes of kind `cpu` run none of it. Job kinds that Gavel lacks run
     at 1 everywhere, and so does all on node kinds without a data sheet; `source` names them.
-    `measured` holds only if every speed is.
     """
     rate = np.ones((len(kinds), len(node_kinds), 1))
     for k, kind in enumerate(kinds):
@@ -77,7 +76,7 @@ def gavel_profile(kinds: Sequence[str], node_kinds: Sequence[str]) -> Profile:
         if measured is not None:
             host = HOST_SHARE if _family(kind) == "A3C" else 0.0
             rate[k, :, 0] = [_rate(measured, node_kind, host) for node_kind in node_kinds]
-    told, measured_all = _told(node_kinds)
+    told = _told(node_kinds)
     others = [kind for kind in kinds if rates_of(kind) is None]
     if others:
         told.append(f"job kinds {', '.join(others)}: 1 on every node")
@@ -88,7 +87,6 @@ def gavel_profile(kinds: Sequence[str], node_kinds: Sequence[str]) -> Profile:
         quality=np.ones((len(kinds), 1)),
         shapes=(Shape(),),
         source="; ".join(told),
-        measured=measured_all and not others,
     )
 
 
@@ -185,8 +183,8 @@ def _rate(measured: dict[str, float], node_kind: str, host_share: float) -> floa
     return 0.0 if gpu == "cpu" else 1.0
 
 
-def _told(node_kinds: Sequence[str]) -> tuple[list[str], bool]:
-    """Where the speeds on these nodes come from, and whether all were measured."""
+def _told(node_kinds: Sequence[str]) -> list[str]:
+    """Where the speeds on these nodes come from."""
     gpu = {kind: gpu_of(kind) for kind in node_kinds}
     taken = [kind for kind in node_kinds if kind.lower() in UNDISCLOSED]
     sheets = [kind for kind in node_kinds if gpu[kind] in DATA_SHEET and gpu[kind] not in MEASURED]
@@ -199,7 +197,7 @@ def _told(node_kinds: Sequence[str]) -> tuple[list[str], bool]:
         told.append(f"modelled by data sheets: {', '.join(sheets)}")
     if unknown:
         told.append(f"no data, so 1: {', '.join(unknown)}")
-    return told, not (taken or sheets or unknown)
+    return told
 
 
 def _check(

@@ -149,7 +149,6 @@ def mixed_gpu_profile(*, slow: float = 0.0) -> Profile:
         quality=np.ones((len(JOB_KINDS), 1)),
         shapes=(Shape(),),
         source=PROFILE_SOURCE,
-        measured=False,
     )
 
 

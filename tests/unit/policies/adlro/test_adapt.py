@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from tests.nets import values_of
 
 from trimtab.errors import PolicyError
 from trimtab.policies.adlro.drift import Recent
-from trimtab.policies.adlro.net import GUIDE, values_of
+from trimtab.policies.adlro.net import GUIDE
 from trimtab.policies.adlro.pairs import WIDTH
 from trimtab.policies.adlro.policy import AdlroPolicy
 from trimtab.reproduce.adlro.drifting import scenario

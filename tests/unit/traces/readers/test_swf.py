@@ -11,7 +11,7 @@ from tests.data import found
 
 from trimtab.errors import TraceError
 from trimtab.traces import read
-from trimtab.traces.readers.swf import read_swf, read_swf_cluster, swf_cluster
+from trimtab.traces.readers.swf import read_swf, swf_cluster
 
 DEFAULT = (
     {"number": 1, "submit": 0, "wait": 5, "run": 100, "alloc": 4, "cpu": -1, "mem": -1}
@@ -124,13 +124,12 @@ def test_header_lines_continue_and_repeat(log):
     ],
 )
 def test_the_machine_comes_from_the_header(log, header, nodes, procs):
-    path = log(line(), line(number=2, procs=6), header=header)
-    work = read_swf(path)
+    work = read_swf(log(line(), line(number=2, procs=6), header=header))
     assert (work.meta["max_nodes"], work.meta["max_procs"]) == (nodes, procs)
-    for pool in (read_swf_cluster(path), swf_cluster(work)):
-        assert pool.kinds == ("pool",)
-        assert pool.resources == ("node",)
-        assert pool.capacity.tolist() == [[nodes]]
+    pool = swf_cluster(work)
+    assert pool.kinds == ("pool",)
+    assert pool.resources == ("node",)
+    assert pool.capacity.tolist() == [[nodes]]
 
 
 def test_a_machine_taken_from_the_jobs_says_so(log):

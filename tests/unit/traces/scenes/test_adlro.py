@@ -79,7 +79,6 @@ def test_the_rates_follow_from_the_data_sheets():
     profile = adlro_profile()
     assert (profile.rate > 0).all()
     assert (profile.rate[:, 0] == 1).all()
-    assert not profile.measured
     assert "modelled" in profile.source
 
 

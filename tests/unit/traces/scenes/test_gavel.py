@@ -16,6 +16,7 @@ from trimtab.traces.scenes.cluster_file import save_cluster
 from trimtab.traces.scenes.gavel import (
     FAMILIES,
     GAVEL,
+    SOURCE,
     STEPS_HZ,
     dags,
     gavel_profile,
@@ -72,12 +73,11 @@ def test_measured_modelled_and_absent_speeds():
     assert profile.rate[2, 3, 0] == pytest.approx(1 / (0.5 + 0.5 / t4))
     for part in ("measured by Gavel", "data sheets: t4", "so 1: tpu", "job kinds job"):
         assert part in profile.source
-    assert not profile.measured
 
 
 def test_a_profile_of_measured_speeds_alone_says_so():
-    assert gavel_profile(("LM",), ("K80", "P100", "V100M32", "cpu")).measured
-    assert not gavel_profile(("LM",), ("G2",)).measured  # undisclosed, taken to be a V100
+    assert gavel_profile(("LM",), ("K80", "P100", "V100M32", "cpu")).source == SOURCE
+    assert "taken to be V100: G2" in gavel_profile(("LM",), ("G2",)).source  # undisclosed
 
 
 def test_dags_are_the_given_numbers_or_what_dependencies_connect():

@@ -160,7 +160,6 @@ def test_the_mixed_profile_is_relative_to_a_v100_and_says_what_was_measured():
     assert (profile.rate[:, :4] > 0).all()
     assert "Gavel" in profile.source
     assert "modelled" in profile.source
-    assert not profile.measured
 
 
 def test_p100_rates_are_the_geometric_means_of_gavels_measurements():
