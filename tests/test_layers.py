@@ -89,7 +89,6 @@ LONG = {
     "src/trimtab/policies/adlro/pairs.py",
     "src/trimtab/rules/plan.py",
     "src/trimtab/sim/pool.py",
-    "tests/unit/sim/test_kernel.py",
 }
 
 FILES = sorted(PACKAGE.rglob("*.py"))

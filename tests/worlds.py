@@ -121,6 +121,21 @@ def at_once(count: int, *nodes: int) -> list[tuple[float, Decision]]:
     return [(0.0, Start(job, (nodes[job],))) for job in range(count)]
 
 
+def two(**columns: object) -> Workload:
+    """Two jobs of one core with one column replaced in the second row."""
+    named = {"submit_s": [0.0, 1.0], "work_s": [10.0, 10.0], "cpu": [1.0, 1.0]}
+    named |= {key: value for key, value in columns.items() if key in named}
+    more = {key: value for key, value in columns.items() if key not in named}
+    return workload(
+        named["submit_s"],
+        named["work_s"],
+        named["cpu"],
+        source="log.csv",
+        job_id=["a", "b"],
+        **more,
+    )
+
+
 def one_kind(shapes: Sequence[Shape] = (Shape(),), **tables: object) -> Profile:
     """A profile of one job kind and one node kind; `tables` replace what is uniform."""
     made = uniform_profile(1, 1, shapes)
