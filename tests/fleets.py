@@ -20,7 +20,7 @@ from trimtab.serving.net.runner import Zeros
 from trimtab.serving.net.serve_profile import modelled
 from trimtab.serving.net.slim_form import Form
 from trimtab.serving.net.slim_weights import Weights
-from trimtab.serving.nouns import Answer, Asked
+from trimtab.serving.nouns import Answer, Request
 from trimtab.serving.server.server import Server
 from trimtab.serving.server.wire import connected
 
@@ -95,7 +95,7 @@ class Rig:
 
     def submit(self, image, answer=None, **about) -> asyncio.Future[Answer]:
         answer = answer or asyncio.get_running_loop().create_future()
-        asked = Asked({"image": image}, ("logits", "class", "label"), **about)
+        request = Request({"image": image}, ("logits", "class", "label"), **about)
         answer.answers = 0  # type: ignore[attr-defined]
 
         def done(found: Answer) -> None:
@@ -103,7 +103,7 @@ class Rig:
             if not answer.done():
                 answer.set_result(found)
 
-        answer.withdraw = self.fleet.submit(asked, done)  # type: ignore[attr-defined]
+        answer.withdraw = self.fleet.submit(request, done)  # type: ignore[attr-defined]
         return answer
 
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Awaitable, Callable
 
 from trimtab.serving.front.http_front import HttpFront
-from trimtab.serving.nouns import Answer, Asked, Metadata, Spec, ZeroFleet
+from trimtab.serving.nouns import Answer, Metadata, Request, Spec, ZeroFleet
 
 MODEL = Metadata(
     "slim net", (Spec("image", "FP32", (-1, 2)),), (Spec("logits", "FP32", (-1, 2)),), ("1", "2")
@@ -23,16 +23,16 @@ class Held(ZeroFleet):
 
     def __init__(self) -> None:
         super().__init__(MODEL)
-        self.waiting: list[tuple[Asked, Callable[[Answer], None]]] = []
+        self.waiting: list[tuple[Request, Callable[[Answer], None]]] = []
         self.cancelled: list[str] = []
 
-    def submit(self, asked: Asked, done: Callable[[Answer], None]) -> Callable[[], None]:
-        self.waiting.append((asked, done))
-        return lambda: self.cancelled.append(asked.request_id)
+    def submit(self, request: Request, done: Callable[[Answer], None]) -> Callable[[], None]:
+        self.waiting.append((request, done))
+        return lambda: self.cancelled.append(request.request_id)
 
     def answer(self, place: int) -> None:
-        asked, done = self.waiting[place]
-        done(Answer({"logits": asked.inputs["image"] * 2}))
+        request, done = self.waiting[place]
+        done(Answer({"logits": request.inputs["image"] * 2}))
 
 
 class Refusing(ZeroFleet):
@@ -42,7 +42,7 @@ class Refusing(ZeroFleet):
         super().__init__(MODEL)
         self.answer = answer
 
-    def submit(self, asked: Asked, done: Callable[[Answer], None]) -> Callable[[], None]:
+    def submit(self, request: Request, done: Callable[[Answer], None]) -> Callable[[], None]:
         done(self.answer)
         return lambda: None
 
@@ -76,8 +76,8 @@ class Client:
 class Doubling(ZeroFleet):
     """A fleet that answers twice the input at once."""
 
-    def submit(self, asked: Asked, done: Callable[[Answer], None]) -> Callable[[], None]:
-        done(Answer({"logits": asked.inputs["image"] * 2}, parameters={"width": 0.5}))
+    def submit(self, request: Request, done: Callable[[Answer], None]) -> Callable[[], None]:
+        done(Answer({"logits": request.inputs["image"] * 2}, parameters={"width": 0.5}))
         return lambda: None
 
 

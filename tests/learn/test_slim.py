@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from trimtab.serving.net.segments import Segments
-from trimtab.serving.net.slim_form import TUPLES, row_of
+from trimtab.serving.net.slim_form import row_of
 from trimtab.serving.net.slim_net import arrays_of, network
 from trimtab.serving.net.slim_weights import Weights, as_stored
+from trimtab.serving.nouns import TUPLES
 from trimtab.serving.training.images import Feed, Images
 from trimtab.serving.training.slim import fresh
 from trimtab.serving.training.slim_learner import Learner, Settings, accuracies, train

@@ -1,7 +1,9 @@
-"""What every protocol front shares: the model's metadata, a request, its answer, and the fleet.
+"""The nouns of serving: a request, its answer, the model, the fleet, its servers and widths.
 
-A front turns bytes into an `Asked`, hands it to the fleet, and turns the `Answer` into bytes. It
-knows nothing of devices, widths or batches; the fleet knows nothing of sockets.
+A front (`front/`) turns bytes into a `Request`, hands it to a `Fleet`, and turns the `Answer` into
+bytes. It knows nothing of devices, widths or batches. The fleet (`fleet/`) asks a router
+(`routing/`) which server runs which segment of the network (`net/`) at which width, and knows
+nothing of sockets. `service.py` puts them together. Importing this costs NumPy.
 """
 
 from __future__ import annotations
@@ -9,7 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, StrEnum
+from itertools import product
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -18,6 +21,11 @@ from trimtab.errors import ServeError
 
 Array = np.ndarray[Any, Any]
 Scalar = bool | int | float | str
+
+# The network is cut into segments that run one after another, each at a width of its own.
+SEGMENTS = 4
+WIDTHS = (0.25, 0.5, 0.75, 1.0)  # share of the channels; a width is an index into these
+TUPLES: tuple[tuple[int, ...], ...] = tuple(product(range(len(WIDTHS)), repeat=SEGMENTS))  # 256
 
 PARENT, STATE = "traceparent", "tracestate"  # of W3C Trace Context
 
@@ -40,6 +48,21 @@ DTYPES: dict[str, np.dtype[Any]] = {
 }
 
 
+@dataclass(slots=True)
+class Request:
+    """What a client asks for, checked. Times are on the front's clock (monotonic)."""
+
+    inputs: dict[str, Array]  # aligned, maybe read-only; shapes and datatypes are the model's
+    outputs: tuple[str, ...]  # the names wanted, never empty
+    request_id: str = ""
+    version: str = ""
+    arrived_s: float = 0.0
+    deadline_s: float = math.inf
+    priority: int = 0  # as the client sent it: 0 = default, 1 = most urgent, larger = less urgent
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    trace: Mapping[str, str] = field(default_factory=dict)  # W3C headers of the caller's trace
+
+
 class Why(Enum):
     """How a request ended."""
 
@@ -51,6 +74,17 @@ class Why(Enum):
     UNAVAILABLE = "unavailable"  # starting, draining, or no server is left
     FAILED = "failed"
     CANCELLED = "cancelled"  # its client left; nobody is told
+
+
+@dataclass(slots=True)
+class Answer:
+    """The outputs of one request, or the reason why there are none."""
+
+    outputs: Mapping[str, Array] = field(default_factory=dict)
+    why: Why = Why.DONE
+    reason: str = ""  # a sentence for the client where `why` is not DONE
+    retry_after_s: float = 0.0  # 0 = say nothing
+    parameters: Mapping[str, Scalar] = field(default_factory=dict)  # facts, such as the width used
 
 
 class Spec(NamedTuple):
@@ -88,32 +122,6 @@ class Metadata:
         object.__setattr__(self, "output_names", tuple(spec.name for spec in self.outputs))
 
 
-@dataclass(slots=True)
-class Asked:
-    """One request that passed every check. Times are on the front's clock (monotonic)."""
-
-    inputs: dict[str, Array]  # aligned, maybe read-only; shapes and datatypes are the model's
-    outputs: tuple[str, ...]  # the names wanted, never empty
-    request_id: str = ""
-    version: str = ""
-    arrived_s: float = 0.0
-    deadline_s: float = math.inf
-    priority: int = 0  # as the client sent it: 0 = default, 1 = most urgent, larger = less urgent
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    trace: Mapping[str, str] = field(default_factory=dict)  # W3C headers of the caller's trace
-
-
-@dataclass(slots=True)
-class Answer:
-    """The outputs of one request, or the reason why there are none."""
-
-    outputs: Mapping[str, Array] = field(default_factory=dict)
-    why: Why = Why.DONE
-    reason: str = ""  # a sentence for the client where `why` is not DONE
-    retry_after_s: float = 0.0  # 0 = say nothing
-    parameters: Mapping[str, Scalar] = field(default_factory=dict)  # facts, such as the width used
-
-
 class Fleet(Protocol):
     """What answers requests."""
 
@@ -127,7 +135,7 @@ class Fleet(Protocol):
         """Whether a request sent now would be served."""
         ...
 
-    def submit(self, asked: Asked, done: Callable[[Answer], None]) -> Callable[[], None]:
+    def submit(self, request: Request, done: Callable[[Answer], None]) -> Callable[[], None]:
         """Take one request; call `done` once on the event loop, maybe before returning.
 
         The result cancels: it may be called at any time, also after `done`; once it was called,
@@ -142,6 +150,17 @@ class Fleet(Protocol):
         ...
 
 
+class ServerState(StrEnum):
+    """How a server stands with its fleet, from its connection to its end."""
+
+    STARTING = "starting"
+    WARMING = "warming"  # it loads and runs once all that the router may ask for
+    READY = "ready"
+    SUSPECT = "suspect"  # silent too long: no work until it speaks again
+    DRAINING = "draining"  # it finishes what it has
+    GONE = "gone"
+
+
 class ZeroFleet:
     """A fleet that answers zeros at once: what remains is the front's own cost."""
 
@@ -149,10 +168,10 @@ class ZeroFleet:
         self.model = model
         self.ready = True
 
-    def submit(self, asked: Asked, done: Callable[[Answer], None]) -> Callable[[], None]:
-        rows = next(iter(asked.inputs.values())).shape[0]
+    def submit(self, request: Request, done: Callable[[Answer], None]) -> Callable[[], None]:
+        rows = next(iter(request.inputs.values())).shape[0]
         outputs = {}
-        for name in asked.outputs:
+        for name in request.outputs:
             spec = self.model.output_of[name]
             shape = tuple(rows if size < 0 else size for size in spec.shape)
             blank = b"" if spec.datatype == "BYTES" else 0

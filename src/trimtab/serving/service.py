@@ -29,7 +29,8 @@ from trimtab.serving.front.http_front import HttpFront
 from trimtab.serving.net import slim_weights
 from trimtab.serving.net.serve_profile import ServeProfile, path_of, shipped_for
 from trimtab.serving.net.serve_profile import load as load_profile
-from trimtab.serving.net.slim_form import WIDTHS, row_of
+from trimtab.serving.net.slim_form import row_of
+from trimtab.serving.nouns import WIDTHS
 from trimtab.serving.server.server import NOOP, checked_device, digest_of
 from trimtab.serving.server.spawn import Processes, RayActors
 

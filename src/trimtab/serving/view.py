@@ -8,22 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from trimtab.arrays import Array
-from trimtab.serving.net.slim_form import SEGMENTS, TUPLES, WIDTHS
+from trimtab.serving.nouns import SEGMENTS, TUPLES, WIDTHS, ServerState
 
 # Upper edges of the latency bins, a fifth apart: 0.1 ms .. 12 s; one bin more holds what is above.
 LATENCY_EDGES_S: Array = 1e-4 * 1.2 ** np.arange(65)
 # Upper edges of the bins for batches, by their real over their expected time: 0.5 .. 10
 RATIO_EDGES: Array = 0.5 * 1.05 ** np.arange(62)
 RECENT_S = 10.0  # what "over the last seconds" means
-
-STARTING, WARMING, READY, SUSPECT, DRAINING, GONE = (
-    "starting",
-    "warming",
-    "ready",
-    "suspect",
-    "draining",
-    "gone",
-)
 
 
 @dataclass
@@ -34,7 +25,7 @@ class ServerView:
     kind: str = "local"  # local, ray, joined
     pid: int = 0
     address: str = ""
-    state: str = STARTING
+    state: ServerState = ServerState.STARTING
     busy: int = 0  # workers
     workers: int = 1
     waiting: int = 0  # rows in its queue

@@ -18,8 +18,8 @@ import numpy as np
 
 from trimtab.arrays import Array
 from trimtab.serving.net.segments import Segments
-from trimtab.serving.net.slim_form import SEGMENTS
 from trimtab.serving.net.slim_weights import SHIPPED, load
+from trimtab.serving.nouns import SEGMENTS
 
 HOST = "127.0.0.1"
 MODELS = ("noop", "net")

@@ -53,7 +53,7 @@ def profile(
 ) -> None:
     """Measure what a batch of every segment costs on this machine, for routers and plans."""
     from trimtab.serving.net import serve_profile, slim_weights
-    from trimtab.serving.net.slim_form import TUPLES
+    from trimtab.serving.nouns import TUPLES
     from trimtab.serving.server.power import meter
 
     network = slim_weights.load(weights or shipped())
@@ -134,7 +134,8 @@ def middle(profile: Any) -> int:
 def facts(profile: Any, form: Any, rows: list[int], wholes: list[Any]) -> dict[str, Any]:
     """What is shown, as plain numbers."""
     from trimtab.serving.net.serve_profile import tuple_s
-    from trimtab.serving.net.slim_form import TUPLES, WIDTHS, macs, row_of
+    from trimtab.serving.net.slim_form import macs, row_of
+    from trimtab.serving.nouns import TUPLES, WIDTHS
 
     time_s = {count: tuple_s(profile, count) for count in {*profile.buckets, middle(profile)}}
     uniform = [row_of((width,) * 4) for width in range(len(WIDTHS))]
@@ -186,7 +187,7 @@ def show(told: dict[str, Any], every: bool) -> None:
 
 
 def uniform_table(uniform_s: dict[str, list[float]]) -> Table:
-    from trimtab.serving.net.slim_form import WIDTHS
+    from trimtab.serving.nouns import WIDTHS
 
     table = Table(title="one width for all segments", box=SIMPLE, pad_edge=False)
     table.add_column("batch", justify="right")

@@ -20,7 +20,8 @@ from matplotlib.ticker import LogLocator, NullFormatter, PercentFormatter
 from trimtab.arrays import Array
 from trimtab.report.drawing import PALETTE, STYLE
 from trimtab.serving.net.serve_profile import ServeProfile
-from trimtab.serving.net.slim_form import SEGMENTS, WIDTHS, Form, segment_macs
+from trimtab.serving.net.slim_form import Form, segment_macs
+from trimtab.serving.nouns import SEGMENTS, WIDTHS
 
 SHARE = "share of the highest rate"
 DPI = 150

@@ -30,7 +30,8 @@ from trimtab.serving.client.load_gen import (
 )
 from trimtab.serving.net.serve_profile import ServeProfile, tuple_s
 from trimtab.serving.net.serve_profile import load as load_profile
-from trimtab.serving.net.slim_form import COLOURS, WIDTHS, row_of
+from trimtab.serving.net.slim_form import COLOURS, row_of
+from trimtab.serving.nouns import WIDTHS
 from trimtab.serving.routing import routers
 from trimtab.serving.routing.fleet_state import ANSWERED, begin, fleets
 from trimtab.serving.routing.greedy import Knobs

@@ -24,9 +24,10 @@ from trimtab.reproduce.tables import Row, Table, mean_row, row
 from trimtab.reproduce.trials import Trial
 from trimtab.serving.net.serve_profile import load as load_profile
 from trimtab.serving.net.serve_profile import tuple_s
-from trimtab.serving.net.slim_form import WIDTHS, row_of
+from trimtab.serving.net.slim_form import row_of
 from trimtab.serving.net.slim_weights import SHIPPED
 from trimtab.serving.net.slim_weights import load as load_weights
+from trimtab.serving.nouns import WIDTHS
 
 IN_TIME = "trimtab.reproduce.slim.trials:in_time"
 WITHOUT = "trimtab.reproduce.slim.trials:without_objective"

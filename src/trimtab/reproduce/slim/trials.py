@@ -15,7 +15,7 @@ from trimtab.arrays import Array
 from trimtab.errors import UnknownName
 from trimtab.serving.net.serve_profile import ServeProfile
 from trimtab.serving.net.serve_profile import load as load_profile
-from trimtab.serving.net.slim_form import TUPLES, WIDTHS
+from trimtab.serving.nouns import TUPLES, WIDTHS
 from trimtab.serving.routing import arrivals, learned_router, routers
 from trimtab.serving.routing.bound import bound
 from trimtab.serving.routing.fleet_state import Fleets, begin, fleets, totals

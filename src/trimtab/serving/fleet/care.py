@@ -9,8 +9,7 @@ import math
 from typing import TYPE_CHECKING
 
 from trimtab.serving.fleet.route import lose_stuck, sweep
-from trimtab.serving.nouns import Why
-from trimtab.serving.view import SUSPECT
+from trimtab.serving.nouns import ServerState, Why
 
 if TYPE_CHECKING:
     from trimtab.serving.fleet.fleet import LiveFleet
@@ -49,7 +48,7 @@ def look_after(fleet: LiveFleet, now_s: float) -> None:
     roster = fleet.roster
     for member in roster.silent(now_s, fleet.silent_s):
         fleet.log.warning("server %s is silent", member.name)
-        roster.stand_down(member, SUSPECT, fleet.router, now_s)
+        roster.stand_down(member, ServerState.SUSPECT, fleet.router, now_s)
         fleet.take_back(member)
     roster.forget_strangers(now_s, fleet.wait_s)
     lose_stuck(fleet.f, fleet.x, now_s)

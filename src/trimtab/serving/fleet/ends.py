@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from trimtab.serving.fleet.figures import Figures
-from trimtab.serving.fleet.request import Request, Slots, refusal
+from trimtab.serving.fleet.request import OpenRequest, Slots, refusal
 from trimtab.serving.fleet.state import Live
-from trimtab.serving.net.slim_form import TUPLES
-from trimtab.serving.nouns import Answer, Asked, Why
+from trimtab.serving.nouns import TUPLES, Answer, Request, Why
 from trimtab.serving.routing.greedy import NONE
 
 if TYPE_CHECKING:
@@ -56,18 +55,18 @@ class Ends:
         self.figures.ended(answer.why)
         if self.tracer is not None:
             now_s = self.clock()
-            asked = Asked({}, (), arrived_s=now_s, trace=trace)
-            self.tracer.ended(asked, answer.why, now_s, reason=answer.reason)
+            request = Request({}, (), arrived_s=now_s, trace=trace)
+            self.tracer.ended(request, answer.why, now_s, reason=answer.reason)
         return answer
 
-    def refused(self, asked: Asked, answer: Answer) -> Answer:
+    def refused(self, request: Request, answer: Answer) -> Answer:
         """Book the refusal of a request."""
         self.figures.ended(answer.why)
         if self.tracer is not None:
-            self.tracer.ended(asked, answer.why, self.clock(), reason=answer.reason)
+            self.tracer.ended(request, answer.why, self.clock(), reason=answer.reason)
         return answer
 
-    def given_up(self, request: Request, why: Why, reason: str) -> None:
+    def given_up(self, request: OpenRequest, why: Why, reason: str) -> None:
         """Book a request that ends without an answer; its slots are still its own."""
         self.figures.ended(why)
         if self.tracer is None:
@@ -79,16 +78,16 @@ class Ends:
                 sent_s = float(state["sent_s"])
         self._traced(request, why, sent_s, reason)
 
-    def answered(self, request: Request, now_s: float, slot: int) -> None:
+    def answered(self, request: OpenRequest, now_s: float, slot: int) -> None:
         """Book an answer; `slot` had the row that came back last."""
         self.figures.answered(now_s - request.arrived_s, now_s <= request.due_s)
         if self.tracer is not None:
             self._traced(request, Why.DONE, float(self.x.slot[slot]["sent_s"]), "")
 
-    def _traced(self, request: Request, why: Why, sent_s: float, reason: str) -> None:
+    def _traced(self, request: OpenRequest, why: Why, sent_s: float, reason: str) -> None:
         assert self.tracer is not None
         self.tracer.ended(
-            request.asked,
+            request.request,
             why,
             self.clock(),
             sent_s=sent_s + self.epoch_s,

@@ -9,8 +9,7 @@ import numpy as np
 
 from trimtab.arrays import Array
 from trimtab.serving.fleet.member import Member
-from trimtab.serving.net.slim_form import SEGMENTS
-from trimtab.serving.nouns import Why
+from trimtab.serving.nouns import SEGMENTS, Why
 from trimtab.serving.routing.greedy import NONE
 from trimtab.serving.view import LATENCY_EDGES_S, FleetView, Recent, ServerView, quantile_s
 

@@ -23,7 +23,7 @@ from trimtab.serving.fleet.figures import Figures, view_of
 from trimtab.serving.fleet.member import Member
 from trimtab.serving.fleet.pins import MISFIT, Pins, book_at, pump_at
 from trimtab.serving.fleet.request import (
-    Request,
+    OpenRequest,
     Slots,
     answer_of,
     count_problem,
@@ -38,9 +38,8 @@ from trimtab.serving.fleet.seats import width_table
 from trimtab.serving.fleet.state import live_arrays
 from trimtab.serving.front.tensors import all_finite
 from trimtab.serving.net.serve_profile import ServeProfile
-from trimtab.serving.net.slim_form import WIDTHS
 from trimtab.serving.net.slim_weights import Weights
-from trimtab.serving.nouns import Answer, Asked, Metadata, Why, nothing
+from trimtab.serving.nouns import WIDTHS, Answer, Metadata, Request, ServerState, Why, nothing
 from trimtab.serving.routing.greedy import NONE, Knobs
 from trimtab.serving.server.wire import (
     ANSWER,
@@ -55,7 +54,7 @@ from trimtab.serving.server.wire import (
     read_answer,
     work_frame,
 )
-from trimtab.serving.view import DRAINING, GONE, SUSPECT, WARMING, FleetView
+from trimtab.serving.view import FleetView
 
 if TYPE_CHECKING:
     from trimtab.serving.fleet.tracing import Tracer
@@ -161,7 +160,7 @@ class LiveFleet:
         if router.problem:
             self.log.warning("router: %s; running %s", router.problem, router.name)
 
-    def submit(self, asked: Asked, done: Callable[[Answer], None]) -> Callable[[], None]:
+    def submit(self, asked: Request, done: Callable[[Answer], None]) -> Callable[[], None]:
         """Take one request; see `front.Fleet`."""
         self.figures.count["arrived"] += 1
         if self.closed:
@@ -180,7 +179,7 @@ class LiveFleet:
             wrong = refusal(Why.INVALID, "image holds NaN or infinity; send pixels of 0..1")
             return self.refuse(asked, done, wrong)
         now_s = self.now()
-        request = Request(self, asked, done)
+        request = OpenRequest(self, asked, done)
         request.arrived_s = min(asked.arrived_s - self.epoch_s, now_s) if asked.arrived_s else now_s
         hard_s = asked.deadline_s - self.epoch_s
         if hard_s <= now_s:
@@ -206,26 +205,26 @@ class LiveFleet:
         return self.ends.busy(self.open_rows, self.roster.capacity.hz)
 
     def refuse(
-        self, asked: Asked, done: Callable[[Answer], None], answer: Answer
+        self, asked: Request, done: Callable[[Answer], None], answer: Answer
     ) -> Callable[[], None]:
         """Answer a request that is not taken in."""
         done(self.ends.refused(asked, answer))
         return nothing
 
-    def cancel(self, request: Request) -> None:
+    def cancel(self, request: OpenRequest) -> None:
         """Drop a request whose client has left."""
         if not request.closed:
             self.ends.given_up(request, Why.CANCELLED, "the client left")
             self.drop(request)
 
-    def fail(self, request: Request, why: Why, reason: str, retry_after_s: float = 0.0) -> None:
+    def fail(self, request: OpenRequest, why: Why, reason: str, retry_after_s: float = 0.0) -> None:
         """End a request without an answer."""
         if not request.closed:
             self.ends.given_up(request, why, reason)
             self.drop(request)
             request.done(refusal(why, reason, retry_after_s))
 
-    def drop(self, request: Request) -> None:
+    def drop(self, request: OpenRequest) -> None:
         """Close a request and take its rows out of everything."""
         if self.slots.arrivals:
             self.turn()  # its rows may not be on the books yet
@@ -235,14 +234,14 @@ class LiveFleet:
                 if self.slots.owner[slot] is request and forget(self.f, self.x, slot):
                     self.slots.free_again(slot)
 
-    def close_request(self, request: Request) -> None:
+    def close_request(self, request: OpenRequest) -> None:
         request.closed = True
         self.open -= 1
         self.open_rows -= len(request.rows)
         if self.open == 0:
             self.empty.set()
 
-    def finish(self, request: Request, now_s: float, slot: int) -> None:
+    def finish(self, request: OpenRequest, now_s: float, slot: int) -> None:
         """Answer a request whose rows have all come back, the last of them from `slot`."""
         self.close_request(request)
         self.ends.answered(request, now_s, slot)
@@ -325,9 +324,9 @@ class LiveFleet:
             lose_ids(self.f, self.x, read_answer(meta).ids)
             self.fail_lost(bytes(tensor).decode("utf-8", "replace"))
         elif kind == BYE:
-            member.state = DRAINING
-        warmed = kind == READY and member.state == WARMING
-        if (warmed or member.state == SUSPECT) and not self.closed:
+            member.state = ServerState.DRAINING
+        warmed = kind == READY and member.state == ServerState.WARMING
+        if (warmed or member.state == ServerState.SUSPECT) and not self.closed:
             self.roster.admit(member, self.router, now_s)
         if waits or kind != ANSWER:
             self.wake()
@@ -350,10 +349,10 @@ class LiveFleet:
     def lost(self, member: Member, reason: str) -> None:
         """Send again elsewhere what a server had when its connection ended."""
         self.roster.members.pop(member.uid, None)
-        expected = member.state == DRAINING or self.closed
+        expected = member.state == ServerState.DRAINING or self.closed
         if member.name and not expected:
             self.log.warning("server %s is gone: %s", member.name, reason)
-        self.roster.stand_down(member, GONE, self.router, self.now())
+        self.roster.stand_down(member, ServerState.GONE, self.router, self.now())
         self.take_back(member)
 
     def take_back(self, member: Member) -> None:

@@ -6,10 +6,10 @@ import asyncio
 from typing import TYPE_CHECKING, cast
 
 from trimtab.errors import ServeError
-from trimtab.serving.net.slim_form import SEGMENTS
+from trimtab.serving.nouns import SEGMENTS, ServerState
 from trimtab.serving.routing.greedy import NONE
 from trimtab.serving.server.wire import POWER_SOURCES, REFUSED, REPORT, FrameReader, Report, said
-from trimtab.serving.view import STARTING, ServerView
+from trimtab.serving.view import ServerView
 
 if TYPE_CHECKING:
     from trimtab.serving.fleet.fleet import LiveFleet
@@ -26,7 +26,8 @@ class Member(asyncio.BufferedProtocol):
         self.reader = FrameReader()
         self.uid = NONE
         self.row = NONE  # of the arrays, while it is given work
-        self.name, self.kind, self.address, self.state = "", "", "", STARTING
+        self.name, self.kind, self.address = "", "", ""
+        self.state = ServerState.STARTING
         self.pid, self.workers, self.share, self.restarts = 0, 1, 1.0, 0
         self.told = b""  # its last report, packed: it is read far less often than it comes
         self.heard_s = 0.0

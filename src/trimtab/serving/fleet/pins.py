@@ -15,7 +15,7 @@ from trimtab.compiled import compiled, inner
 from trimtab.serving.fleet.route import book, pump
 from trimtab.serving.fleet.state import Live, live_arrays
 from trimtab.serving.net.serve_profile import modelled
-from trimtab.serving.net.slim_form import SEGMENTS
+from trimtab.serving.nouns import SEGMENTS
 from trimtab.serving.routing.fleet_state import Fleets
 from trimtab.serving.routing.greedy import Knobs
 from trimtab.serving.routing.pinned import Pinned, likeness, opener

@@ -9,9 +9,9 @@ import numpy as np
 
 from trimtab.arrays import Array
 from trimtab.serving.fleet.state import Live
-from trimtab.serving.net.slim_form import COLOURS, TUPLES, WIDTHS
+from trimtab.serving.net.slim_form import COLOURS
 from trimtab.serving.net.slim_weights import Weights
-from trimtab.serving.nouns import Answer, Asked, Metadata, Spec, Why
+from trimtab.serving.nouns import TUPLES, WIDTHS, Answer, Metadata, Request, Spec, Why
 
 if TYPE_CHECKING:
     from trimtab.serving.fleet.fleet import LiveFleet
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 WIDTH_TEXT = [",".join(f"{WIDTHS[width]:g}" for width in widths) for widths in TUPLES]
 
 
-class Request:
+class OpenRequest:
     """A request of one or more rows, answered when all of them are."""
 
-    __slots__ = ("arrived_s", "asked", "closed", "done", "due_s", "fleet", "left", "logits", "rows",
-                 "server", "slots", "widths")  # fmt: skip
+    __slots__ = ("arrived_s", "closed", "done", "due_s", "fleet", "left", "logits", "request",
+                 "rows", "server", "slots", "widths")  # fmt: skip
 
-    def __init__(self, fleet: LiveFleet, asked: Asked, done: Callable[[Answer], None]) -> None:
-        self.fleet, self.asked, self.done = fleet, asked, done
-        self.rows: Array = asked.inputs["image"]
+    def __init__(self, fleet: LiveFleet, request: Request, done: Callable[[Answer], None]) -> None:
+        self.fleet, self.request, self.done = fleet, request, done
+        self.rows: Array = request.inputs["image"]
         self.slots: list[int] = []
         self.left = len(self.rows)
         self.closed = False
@@ -61,12 +61,12 @@ class Slots:
     def __init__(self, x: Live) -> None:
         self.x, count = x, len(x.slot)
         self.free = list(range(count - 1, -1, -1))
-        self.owner: list[Request | None] = [None] * count
+        self.owner: list[OpenRequest | None] = [None] * count
         self.place = [0] * count  # row of its request
         self.rows: list[Any] = [None] * count  # bytes that its next segment takes
         self.arrivals = 0  # since the last turn
 
-    def give(self, request: Request, hard_s: float, rank: int) -> None:
+    def give(self, request: OpenRequest, hard_s: float, rank: int) -> None:
         """Give every row of a request a slot, and note their arrival."""
         x, image = self.x, np.ascontiguousarray(request.rows)
         count, whole, at = len(image), image.data.cast("B"), self.arrivals
@@ -88,12 +88,12 @@ class Slots:
         self.free.append(slot)
 
 
-def answer_of(request: Request, labels: Array) -> Answer:
+def answer_of(request: OpenRequest, labels: Array) -> Answer:
     """The outputs asked for, and how they were made."""
     logits = request.logits
     assert logits is not None
     outputs: dict[str, Array] = {}
-    for name in request.asked.outputs:
+    for name in request.request.outputs:
         if name == "logits":
             outputs[name] = logits
         else:

@@ -12,10 +12,10 @@ from trimtab.serving.fleet.router import Router
 from trimtab.serving.fleet.seats import Capacity, seat, unseat, warm_keys
 from trimtab.serving.fleet.state import Live
 from trimtab.serving.net.serve_profile import ServeProfile
+from trimtab.serving.nouns import ServerState
 from trimtab.serving.routing.fleet_state import Fleets
 from trimtab.serving.routing.greedy import NONE, Knobs
 from trimtab.serving.server.wire import LEAVE, WELCOME, said
-from trimtab.serving.view import DRAINING, READY, WARMING
 
 log = logging.getLogger("trimtab.serve")
 
@@ -66,7 +66,7 @@ class Roster:
             raise ServeError(f"workers={member.workers}, share={member.share}: give above 0")
         member.restarts = self.restarts.get(member.name, -1) + 1
         self.restarts[member.name] = member.restarts
-        member.reader.trusted, member.state = True, WARMING
+        member.reader.trusted, member.state = True, ServerState.WARMING
         told = {"warm": warm_keys(router), "knobs": self.knobs._asdict()}
         watts = {"idle_w": self.profile.idle_w, "busy_w": self.profile.busy_w}
         member.write(said(WELCOME, **told, **watts))
@@ -77,11 +77,11 @@ class Roster:
         if member.row == NONE:
             if not seat(self.f, self.x, self.seated, member, now_s):
                 raise ServeError(f"the fleet has {len(self.seated)} servers, its most")
-            member.state = READY
+            member.state = ServerState.READY
             self.capacity.count(self.f, router)
             log.info("server %s is ready (%d in all)", member.name, len(self.seated))
 
-    def stand_down(self, member: Member, state: str, router: Router, now_s: float) -> None:
+    def stand_down(self, member: Member, state: ServerState, router: Router, now_s: float) -> None:
         """Give a server no more work."""
         if member.row != NONE:
             unseat(self.f, self.x, self.seated, member)
@@ -92,7 +92,7 @@ class Roster:
 
     def let_go(self, member: Member, router: Router, now_s: float) -> None:
         """Give a server no more work; it goes when it has done what it has."""
-        self.stand_down(member, DRAINING, router, now_s)
+        self.stand_down(member, ServerState.DRAINING, router, now_s)
         member.write(said(LEAVE))
 
     def silent(self, now_s: float, limit_s: float) -> list[Member]:

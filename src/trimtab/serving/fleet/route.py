@@ -11,7 +11,7 @@ import numpy as np
 
 from trimtab.compiled import compiled, inner
 from trimtab.serving.net.serve_profile import batch_s
-from trimtab.serving.net.slim_form import SEGMENTS
+from trimtab.serving.nouns import SEGMENTS
 from trimtab.serving.routing.fleet_sim import DROP, HOLD, count_arrival, end, head_line
 from trimtab.serving.routing.fleet_state import ANSWERED, LINES
 from trimtab.serving.routing.greedy import NONE, append, count_time, take

@@ -14,7 +14,7 @@ from trimtab.serving.fleet.member import Member
 from trimtab.serving.fleet.router import Router, slimmest_of
 from trimtab.serving.fleet.state import SERVERS_MAX, Live
 from trimtab.serving.net.serve_profile import ServeProfile, tuple_s
-from trimtab.serving.net.slim_form import SEGMENTS, TUPLES, WIDTHS
+from trimtab.serving.nouns import SEGMENTS, TUPLES, WIDTHS
 from trimtab.serving.routing.fleet_state import Fleets
 from trimtab.serving.routing.greedy import NONE
 from trimtab.serving.routing.routers import BY_NAME, HEADS, RANDOM

@@ -12,7 +12,7 @@ import numpy as np
 
 from trimtab.arrays import Array
 from trimtab.serving.net.serve_profile import ServeProfile
-from trimtab.serving.net.slim_form import SEGMENTS, TUPLES, WIDTHS
+from trimtab.serving.nouns import SEGMENTS, TUPLES, WIDTHS
 from trimtab.serving.routing.fleet_state import Fleets, fleets
 from trimtab.serving.routing.greedy import NONE, Knobs
 from trimtab.serving.view import RATIO_EDGES

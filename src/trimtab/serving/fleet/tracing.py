@@ -14,8 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from trimtab.errors import ServeError
-from trimtab.serving.net.slim_form import WIDTHS
-from trimtab.serving.nouns import PARENT, STATE, Asked, Why
+from trimtab.serving.nouns import PARENT, STATE, WIDTHS, Request, Why
 
 PATH = "/v1/traces"  # of OTLP over HTTP, where an address names none
 SERVICE = "trimtab"
@@ -64,7 +63,7 @@ class Tracer:
 
     def ended(
         self,
-        asked: Asked,
+        request: Request,
         why: Why,
         ended_s: float,
         *,
@@ -74,7 +73,7 @@ class Tracer:
         reason: str = "",
     ) -> None:
         """Record a request that has ended; times on the front's clock, NaN = it was never sent."""
-        parent = parent_of(asked)
+        parent = parent_of(request)
         context = self._extract(parent) if parent else None
         known = context is not None and self._span_of(context).get_span_context().is_valid
         # drawn here and not by the SDK: what is not traced then costs next to nothing
@@ -84,12 +83,12 @@ class Tracer:
             "infer",
             context=context,
             kind=self._kind,
-            start_time=self._ns(asked.arrived_s),
-            attributes=_attributes(asked, why, server, widths),
+            start_time=self._ns(request.arrived_s),
+            attributes=_attributes(request, why, server, widths),
         )
         if span.is_recording():
             if not math.isnan(sent_s):
-                span.set_attribute("trimtab.queued_s", sent_s - asked.arrived_s)
+                span.set_attribute("trimtab.queued_s", sent_s - request.arrived_s)
                 span.add_event("sent", {"trimtab.server": server}, timestamp=self._ns(sent_s))
             done = why is Why.DONE
             span.set_status(self._status(self._ok if done else self._error, reason or None))
@@ -113,22 +112,22 @@ def checked_endpoint(endpoint: str) -> str:
     return endpoint if parts.path.strip("/") else f"{endpoint.rstrip('/')}{PATH}"
 
 
-def parent_of(asked: Asked) -> dict[str, str]:
+def parent_of(request: Request) -> dict[str, str]:
     """The caller's trace context: a header or metadata entry, else a parameter of the request."""
     found = {}
     for name in (PARENT, STATE):
-        value = asked.trace.get(name, asked.parameters.get(name))
+        value = request.trace.get(name, request.parameters.get(name))
         if isinstance(value, str):
             found[name] = value
     return found
 
 
-def _attributes(asked: Asked, why: Why, server: str, widths: Sequence[int]) -> dict[str, Any]:
-    found: dict[str, Any] = {"trimtab.outcome": why.value, "trimtab.rows": _rows(asked)}
-    if asked.request_id:
-        found["trimtab.request_id"] = asked.request_id
-    if not math.isinf(asked.deadline_s):
-        found["trimtab.deadline_s"] = asked.deadline_s - asked.arrived_s
+def _attributes(request: Request, why: Why, server: str, widths: Sequence[int]) -> dict[str, Any]:
+    found: dict[str, Any] = {"trimtab.outcome": why.value, "trimtab.rows": _rows(request)}
+    if request.request_id:
+        found["trimtab.request_id"] = request.request_id
+    if not math.isinf(request.deadline_s):
+        found["trimtab.deadline_s"] = request.deadline_s - request.arrived_s
     if server:
         found["trimtab.server"] = server
     if widths:
@@ -136,8 +135,8 @@ def _attributes(asked: Asked, why: Why, server: str, widths: Sequence[int]) -> d
     return found
 
 
-def _rows(asked: Asked) -> int:
-    return len(next(iter(asked.inputs.values()), ()))
+def _rows(request: Request) -> int:
+    return len(next(iter(request.inputs.values()), ()))
 
 
 def _exporter(address: str) -> Any:

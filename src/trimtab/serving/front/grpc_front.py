@@ -18,15 +18,15 @@ from trimtab.serving.front.oip import (
     input_spec,
     output_name,
     refuse_unsupported,
-    request,
+    request_of,
 )
 from trimtab.serving.front.tensors import from_bytes, from_values, raw, read_shape
 from trimtab.serving.nouns import (
     Answer,
     Array,
-    Asked,
     Fleet,
     Metadata,
+    Request,
     Scalar,
     Why,
     nothing,
@@ -135,14 +135,14 @@ class GrpcFront:
         now_s, left_s = self.clock(), context.time_remaining()
         deadline_s = math.inf if left_s is None else now_s + left_s
         try:
-            asked = read_message(self.model, message, now_s, deadline_s)
-            asked.trace = trace
+            request = read_message(self.model, message, now_s, deadline_s)
+            request.trace = trace
         except ServeError as error:
             return None, Answer(why=Why.INVALID, reason=str(error))
         try:
-            answer = await self.answered(asked)
+            answer = await self.answered(request)
             done = answer.why is Why.DONE
-            return write_message(self.model, asked, answer) if done else None, answer
+            return write_message(self.model, request, answer) if done else None, answer
         except Exception as error:
             # the fleet's fault, not the client's: the log gets the error, the client its kind
             context = {"message": "the fleet failed a request", "exception": error}
@@ -150,7 +150,7 @@ class GrpcFront:
             reason = f"the fleet failed: {type(error).__name__}"
             return None, Answer(why=Why.FAILED, reason=reason)
 
-    async def answered(self, asked: Asked) -> Answer:
+    async def answered(self, request: Request) -> Answer:
         """The fleet's answer."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
@@ -161,7 +161,7 @@ class GrpcFront:
         self.in_flight += 1
         cancel = nothing
         try:
-            cancel = self.fleet.submit(asked, done)
+            cancel = self.fleet.submit(request, done)
             return await future
         except asyncio.CancelledError:
             cancel()
@@ -267,7 +267,7 @@ def retry_trailer(retry_after_s: float) -> tuple[tuple[str, str], ...]:
     return (("retry-after", str(waits[0])), ("retry-after-ms", str(waits[1])))
 
 
-def read_message(model: Metadata, message: Any, now_s: float, deadline_s: float) -> Asked:
+def read_message(model: Metadata, message: Any, now_s: float, deadline_s: float) -> Request:
     """Decode one ModelInferRequest."""
     raws = message.raw_input_contents
     if raws and len(raws) != len(message.inputs):
@@ -299,9 +299,9 @@ def read_message(model: Metadata, message: Any, now_s: float, deadline_s: float)
         refuse_unsupported(values(entry.parameters), "outputs")
         names.append(output_name(model, entry.name, names))
     outputs = tuple(names) or model.output_names
-    asked = request(inputs, outputs, message.id, values(message.parameters), now_s, deadline_s)
-    asked.version = message.model_version
-    return asked
+    request = request_of(inputs, outputs, message.id, values(message.parameters), now_s, deadline_s)
+    request.version = message.model_version
+    return request
 
 
 def values(parameters: Any) -> Mapping[str, Any]:
@@ -312,14 +312,14 @@ def values(parameters: Any) -> Mapping[str, Any]:
     }
 
 
-def write_message(model: Metadata, asked: Asked, answer: Answer) -> Any:
+def write_message(model: Metadata, request: Request, answer: Answer) -> Any:
     """Encode one ModelInferResponse; tensors travel raw."""
     response = MESSAGES["ModelInferResponse"](
         model_name=model.name,
-        model_version=asked.version or model.versions[-1],
-        id=asked.request_id,
+        model_version=request.version or model.versions[-1],
+        id=request.request_id,
     )
-    for name in asked.outputs:
+    for name in request.outputs:
         spec, tensor = model.output_of[name], answer.outputs[name]
         response.outputs.add(name=name, datatype=spec.datatype, shape=tensor.shape)
         response.raw_output_contents.append(bytes(raw(spec, tensor)))

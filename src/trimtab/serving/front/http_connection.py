@@ -16,7 +16,7 @@ import httptools
 
 from trimtab.serving.front.http_wire import BINARY, JSON, STATUS_OF, answer_bytes, error_bytes
 from trimtab.serving.front.oip import write_answer
-from trimtab.serving.nouns import Answer, Asked, Why, nothing
+from trimtab.serving.nouns import Answer, Request, Why, nothing
 
 if TYPE_CHECKING:
     from trimtab.serving.front.http_front import HttpFront
@@ -47,13 +47,13 @@ class Phase(IntEnum):
 class Slot:
     """One request's place in its connection's order of answers."""
 
-    __slots__ = ("asked", "binary", "cancel", "close", "connection", "gone", "head_only", "wire")
+    __slots__ = ("binary", "cancel", "close", "connection", "gone", "head_only", "request", "wire")
 
     def __init__(self, connection: Connection, close: bool, head_only: bool) -> None:
         self.connection = connection
         self.close = close  # the connection ends after this answer
         self.head_only = head_only
-        self.asked: Asked | None = None
+        self.request: Request | None = None
         self.binary: tuple[bool, ...] = ()
         self.cancel: Callable[[], None] = nothing
         self.wire: bytes | None = None
@@ -73,9 +73,9 @@ class Slot:
     def write(self, answer: Answer) -> None:
         """Put the outputs on the wire."""
         front = self.connection.front
-        assert self.asked is not None
+        assert self.request is not None
         try:
-            body, json_bytes = write_answer(front.model, self.asked, self.binary, answer)
+            body, json_bytes = write_answer(front.model, self.request, self.binary, answer)
         except Exception as error:
             # the fleet's fault, not the client's: it must not break the fleet's own loop either
             front.report(error)

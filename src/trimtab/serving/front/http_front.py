@@ -169,15 +169,15 @@ class HttpFront:
                     f"the JSON has more than {self.json_limit_bytes} bytes; send tensors as binary"
                 )
             now_s = slot.connection.moved_s
-            asked, slot.binary = read_request(self.model, body, json_bytes, now_s, self.known)
+            request, slot.binary = read_request(self.model, body, json_bytes, now_s, self.known)
         except ServeError as error:
             slot.error(413 if isinstance(error, TooLarge) else 400, str(error))
             return
-        asked.version, asked.trace = version, trace
-        slot.asked = asked
+        request.version, request.trace = version, trace
+        slot.request = request
         self.in_flight += 1
         try:
-            slot.cancel = self.fleet.submit(asked, slot.done)
+            slot.cancel = self.fleet.submit(request, slot.done)
         except Exception as error:
             self.report(error)
             if slot.wire is None:

@@ -18,23 +18,11 @@ from prometheus_client.core import (
 )
 
 from trimtab.arrays import Array
-from trimtab.serving.net.slim_form import TUPLES, WIDTHS
-from trimtab.serving.view import (
-    DRAINING,
-    GONE,
-    LATENCY_EDGES_S,
-    RATIO_EDGES,
-    READY,
-    STARTING,
-    SUSPECT,
-    WARMING,
-    FleetView,
-    ServerView,
-)
+from trimtab.serving.nouns import TUPLES, WIDTHS, ServerState
+from trimtab.serving.view import LATENCY_EDGES_S, RATIO_EDGES, FleetView, ServerView
 
 PREFIX = "trimtab_serve"
 CONTENT_TYPE = CONTENT_TYPE_LATEST  # of the answer that carries the text
-STATES = (STARTING, WARMING, READY, SUSPECT, DRAINING, GONE)
 OUTCOMES = ("answered", "refused", "late", "failed", "invalid", "unavailable", "cancelled")
 
 # (kind, name, help, value of the fleet)
@@ -167,7 +155,7 @@ def _servers(servers: list[ServerView]) -> Iterator[Metric]:
     for server in servers:
         facts = {"kind": server.kind, "address": server.address, "pid": str(server.pid)}
         about.add_metric([server.name], facts)
-        for name in STATES:
+        for name in ServerState:
             state.add_metric([server.name, name], float(server.state == name))
         for segment, count in enumerate(server.waiting_by_segment):
             waiting.add_metric([server.name, str(segment)], float(count))

@@ -14,7 +14,7 @@ import orjson
 
 from trimtab.errors import ServeError
 from trimtab.serving.front.tensors import brief, from_bytes, from_list, listed, raw, read_shape
-from trimtab.serving.nouns import Answer, Array, Asked, Metadata, Spec
+from trimtab.serving.nouns import Answer, Array, Metadata, Request, Spec
 
 UNSUPPORTED = ("shared_memory_region", "classification", "sequence_id")
 EXTENSIONS = ["binary_tensor_data", "parameters", "schedule_policy"]
@@ -38,7 +38,7 @@ def read_request(
     json_bytes: int | None,
     now_s: float,
     known: dict[bytes, Layout] | None = None,
-) -> tuple[Asked, tuple[bool, ...]]:
+) -> tuple[Request, tuple[bool, ...]]:
     """Decode one HTTP body; also say which of the wanted outputs must come back as binary.
 
     `json_bytes` is the Inference-Header-Content-Length: None where the client sent none. `known`
@@ -66,8 +66,8 @@ def read_request(
             f"the body has {len(body) - at} bytes after the last binary tensor;"
             " let binary_data_size of the inputs add up to them"
         )
-    names, asked_by, parameters = layout.outputs, layout.request_id, layout.parameters
-    return request(inputs, names, asked_by, parameters, now_s), layout.binary
+    names, request_id, parameters = layout.outputs, layout.request_id, layout.parameters
+    return request_of(inputs, names, request_id, parameters, now_s), layout.binary
 
 
 def has_data(layout: Layout) -> bool:
@@ -103,20 +103,20 @@ def read_layout(model: Metadata, body: bytes, json_bytes: int | None) -> Layout:
     return Layout(inputs, names, binary, request_id, parameters)
 
 
-def request(
+def request_of(
     inputs: dict[str, Array],
     outputs: tuple[str, ...],
     request_id: str,
     parameters: Mapping[str, Any],
     now_s: float,
     deadline_s: float = math.inf,
-) -> Asked:
+) -> Request:
     """A request with its deadline and priority, read from its parameters.
 
     `timeout` (microseconds, 0 = none) and `deadline_ms` count from `now_s`; the nearest one holds.
     """
     if not parameters:
-        return Asked(inputs, outputs, request_id, "", now_s, deadline_s)
+        return Request(inputs, outputs, request_id, "", now_s, deadline_s)
     refuse_unsupported(parameters, "parameters")
     timeout_us = number(parameters, "timeout", whole=True)
     if timeout_us:
@@ -127,7 +127,7 @@ def request(
             raise ServeError("parameters: deadline_ms is 0; send milliseconds above 0 or leave it")
         deadline_s = min(deadline_s, now_s + deadline_ms * 1e-3)
     priority = int(number(parameters, "priority", whole=True))
-    return Asked(inputs, outputs, request_id, "", now_s, deadline_s, priority, parameters)
+    return Request(inputs, outputs, request_id, "", now_s, deadline_s, priority, parameters)
 
 
 def number(parameters: Mapping[str, Any], key: str, whole: bool) -> float:
@@ -242,12 +242,12 @@ def output_name(model: Metadata, name: Any, seen: Sequence[str]) -> str:
 
 
 def write_answer(
-    model: Metadata, asked: Asked, binary: Sequence[bool], answer: Answer
+    model: Metadata, request: Request, binary: Sequence[bool], answer: Answer
 ) -> tuple[list[bytes | memoryview], int | None]:
     """The body of an answer in pieces, and the length of its JSON part if binary follows."""
     entries: list[dict[str, Any]] = []
     pieces: list[bytes | memoryview] = [b""]
-    for name, as_binary in zip(asked.outputs, binary):
+    for name, as_binary in zip(request.outputs, binary):
         spec, tensor = model.output_of[name], answer.outputs[name]
         entry: dict[str, Any] = {"name": name, "datatype": spec.datatype, "shape": tensor.shape}
         if as_binary:
@@ -259,11 +259,11 @@ def write_answer(
         entries.append(entry)
     head: dict[str, Any] = {
         "model_name": model.name,
-        "model_version": asked.version or model.versions[-1],
+        "model_version": request.version or model.versions[-1],
         "outputs": entries,
     }
-    if asked.request_id:
-        head["id"] = asked.request_id
+    if request.request_id:
+        head["id"] = request.request_id
     if answer.parameters:
         head["parameters"] = dict(answer.parameters)
     pieces[0] = orjson.dumps(head, option=orjson.OPT_SERIALIZE_NUMPY)

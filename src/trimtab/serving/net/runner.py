@@ -8,7 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from trimtab.arrays import Array
-from trimtab.serving.net.slim_form import SEGMENTS, Form, channels_at, layers
+from trimtab.serving.net.slim_form import Form, channels_at, layers
+from trimtab.serving.nouns import SEGMENTS
 
 Pieces = list[tuple[Any, int, int]]  # stretches of rows side by side: tensor, from, to
 

@@ -16,16 +16,9 @@ import numpy as np
 from trimtab.arrays import Array
 from trimtab.errors import ServeError
 from trimtab.serving.net.memory_left import check_room
-from trimtab.serving.net.slim_form import (
-    COLOURS,
-    SEGMENTS,
-    WIDTHS,
-    Layer,
-    channels_at,
-    layers,
-    segment_parameters,
-)
+from trimtab.serving.net.slim_form import COLOURS, Layer, channels_at, layers, segment_parameters
 from trimtab.serving.net.slim_weights import Weights, dense
+from trimtab.serving.nouns import SEGMENTS, WIDTHS
 
 OPSET, IR_VERSION = 17, 8
 NORM_EPSILON = 1e-5  # of the group normalisation, as in torch

@@ -21,15 +21,13 @@ from trimtab.errors import ServeError
 from trimtab.serving.net.packed import read_packed, refusing, write_packed
 from trimtab.serving.net.slim_form import (
     COLOURS,
-    SEGMENTS,
-    TUPLES,
-    WIDTHS,
     Form,
     channels_at,
     layers,
     segment_macs,
     segment_parameters,
 )
+from trimtab.serving.nouns import SEGMENTS, TUPLES, WIDTHS
 
 BUCKETS = (1, 2, 4, 8, 16, 32, 64)
 FORMAT = "trimtab serve profile 1"

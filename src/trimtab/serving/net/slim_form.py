@@ -8,16 +8,13 @@ Everything that must agree on the layers (training, weight file, exported segmen
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
 from typing import NamedTuple
 
 from trimtab.errors import ServeError
+from trimtab.serving.nouns import SEGMENTS, WIDTHS
 
-WIDTHS = (0.25, 0.5, 0.75, 1.0)  # share of the channels; a width is an index into these
-SEGMENTS = 4
 IMAGE = -1  # the "segment" that the stem takes its input from
 COLOURS = 3
-TUPLES: tuple[tuple[int, ...], ...] = tuple(product(range(len(WIDTHS)), repeat=SEGMENTS))  # 256
 
 
 class Form(NamedTuple):

@@ -12,15 +12,8 @@ from torch.nn import functional as F
 
 from trimtab.arrays import Array
 from trimtab.errors import ServeError
-from trimtab.serving.net.slim_form import (
-    COLOURS,
-    SEGMENTS,
-    Form,
-    Layer,
-    channels_at,
-    checked_widths,
-    layers,
-)
+from trimtab.serving.net.slim_form import COLOURS, Form, Layer, channels_at, checked_widths, layers
+from trimtab.serving.nouns import SEGMENTS
 
 FULL = 3  # the widest, which has every weight
 # Keeps a filter of equal numbers from a division by zero; small beside any trained filter.

@@ -16,15 +16,8 @@ import numpy as np
 from trimtab.arrays import Array
 from trimtab.errors import ServeError
 from trimtab.serving.net.packed import read_packed, refusing, write_packed
-from trimtab.serving.net.slim_form import (
-    COLOURS,
-    IMAGE,
-    SEGMENTS,
-    TUPLES,
-    Form,
-    channels_at,
-    layers,
-)
+from trimtab.serving.net.slim_form import COLOURS, IMAGE, Form, channels_at, layers
+from trimtab.serving.nouns import SEGMENTS, TUPLES
 
 FORMAT = "trimtab slim 1"
 SHIPPED = Path(__file__).with_name("slim.npz")

@@ -20,8 +20,9 @@ from torch.nn import functional as F
 from trimtab.arrays import Array
 from trimtab.errors import ServeError
 from trimtab.serving.net.segments import NORM_EPSILON, check_input, checked_key, taken
-from trimtab.serving.net.slim_form import SEGMENTS, Layer, layers, segment_parameters
+from trimtab.serving.net.slim_form import Layer, layers, segment_parameters
 from trimtab.serving.net.slim_weights import Weights, dense
+from trimtab.serving.nouns import SEGMENTS
 
 Key = tuple[int, int, int]  # segment, width before, width
 WARM_RUNS = 3  # before a capture: libraries choose kernels and take their workspace in the first

@@ -9,7 +9,7 @@ import numpy as np
 from trimtab.arrays import Array
 from trimtab.errors import ServeError
 from trimtab.serving.net.serve_profile import ServeProfile, batch_s
-from trimtab.serving.net.slim_form import SEGMENTS, WIDTHS
+from trimtab.serving.nouns import SEGMENTS, WIDTHS
 from trimtab.serving.routing.fleet_state import Fleets
 from trimtab.serving.routing.lookahead import hull
 

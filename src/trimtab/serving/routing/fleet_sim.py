@@ -20,7 +20,7 @@ from trimtab.arrays import Array
 from trimtab.compiled import compiled, inner
 from trimtab.errors import ServeError
 from trimtab.serving.net.serve_profile import batch_s
-from trimtab.serving.net.slim_form import SEGMENTS
+from trimtab.serving.nouns import SEGMENTS
 from trimtab.serving.routing.fleet_state import (
     ANSWERED,
     LATE,

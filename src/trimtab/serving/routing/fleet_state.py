@@ -11,7 +11,7 @@ from trimtab.arrays import Array
 from trimtab.compiled import inner
 from trimtab.errors import ServeError
 from trimtab.serving.net.serve_profile import ServeProfile, tuple_s
-from trimtab.serving.net.slim_form import SEGMENTS, TUPLES
+from trimtab.serving.nouns import SEGMENTS, TUPLES
 from trimtab.serving.routing.greedy import FREE, LINE, NONE, Knobs, Local, local
 
 OPEN, ANSWERED, REFUSED, LATE = range(4)  # outcomes; LATE = given up: its deadline passed or near

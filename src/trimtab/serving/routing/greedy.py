@@ -19,7 +19,7 @@ from trimtab.arrays import Array
 from trimtab.compiled import compiled, inner
 from trimtab.errors import ServeError
 from trimtab.serving.net.serve_profile import ServeProfile
-from trimtab.serving.net.slim_form import SEGMENTS, WIDTHS
+from trimtab.serving.nouns import SEGMENTS, WIDTHS
 
 KEYS = SEGMENTS * len(WIDTHS) ** 2  # key = (segment * 4 + width before) * 4 + width
 NONE = -1

@@ -14,7 +14,7 @@ from numba import prange
 
 from trimtab.arrays import Array
 from trimtab.compiled import compiled, inner
-from trimtab.serving.net.slim_form import SEGMENTS, WIDTHS
+from trimtab.serving.nouns import SEGMENTS, WIDTHS
 from trimtab.serving.routing.fleet_sim import SIGHTS, SIGHTS_SERVER, advance, observe, route
 from trimtab.serving.routing.fleet_state import ANSWERED, Fleets, unit
 from trimtab.serving.routing.greedy import NONE, util_at

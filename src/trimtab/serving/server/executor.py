@@ -12,7 +12,7 @@ import numpy as np
 from trimtab.arrays import Array
 from trimtab.errors import ServeError
 from trimtab.serving.net.serve_profile import ServeProfile
-from trimtab.serving.net.slim_form import SEGMENTS, WIDTHS
+from trimtab.serving.nouns import SEGMENTS, WIDTHS
 from trimtab.serving.routing.greedy import (
     EMPTY,
     LOAD,

@@ -22,7 +22,7 @@ from trimtab.serving.net.serve_profile import (
     processor_name,
     time_of,
 )
-from trimtab.serving.net.slim_form import SEGMENTS, TUPLES, WIDTHS
+from trimtab.serving.nouns import SEGMENTS, TUPLES, WIDTHS
 from trimtab.serving.server.power import Meter
 
 SLOW = 0.9  # the share of rounds that `slow_s` lies above

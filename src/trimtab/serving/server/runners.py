@@ -29,8 +29,8 @@ from trimtab.serving.net.serve_profile import (
     check_buckets,
     processor_name,
 )
-from trimtab.serving.net.slim_form import SEGMENTS, WIDTHS
 from trimtab.serving.net.slim_weights import Weights
+from trimtab.serving.nouns import SEGMENTS, WIDTHS
 
 Key = tuple[int, int, int]  # segment, width before, width
 # name: onnxruntime's level, or what `torch_segments.Way` is given

@@ -15,7 +15,7 @@ import numpy as np
 from trimtab.arrays import Array
 from trimtab.compiled import compiled, inner
 from trimtab.serving.net.serve_profile import modelled
-from trimtab.serving.net.slim_form import SEGMENTS
+from trimtab.serving.nouns import SEGMENTS
 from trimtab.serving.routing.greedy import (
     EMPTY,
     KEYS,

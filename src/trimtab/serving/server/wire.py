@@ -17,7 +17,7 @@ import numpy as np
 
 from trimtab.arrays import Array
 from trimtab.errors import ServeError
-from trimtab.serving.net.slim_form import SEGMENTS, WIDTHS
+from trimtab.serving.nouns import SEGMENTS, WIDTHS
 
 MAGIC = 0x7454
 # front to server: WELCOME, WORK, LEAVE, REFUSED; server to front: the rest

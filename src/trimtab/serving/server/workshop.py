@@ -18,8 +18,7 @@ import numpy as np
 from trimtab.arrays import Array
 from trimtab.serving.net.runner import Pieces, Runner, pieces, together
 from trimtab.serving.net.serve_profile import ServeProfile
-from trimtab.serving.net.slim_form import WIDTHS
-from trimtab.serving.nouns import nothing
+from trimtab.serving.nouns import WIDTHS, nothing
 from trimtab.serving.routing.greedy import LOAD, NONE, RUN, Knobs
 from trimtab.serving.server.executor import Executor
 from trimtab.serving.server.power import Meter, Model, Reading

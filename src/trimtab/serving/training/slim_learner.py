@@ -20,8 +20,9 @@ from torch.nn import functional as F
 
 from trimtab.arrays import Array
 from trimtab.errors import ServeError
-from trimtab.serving.net.slim_form import SEGMENTS, TUPLES, WIDTHS, Form
+from trimtab.serving.net.slim_form import Form
 from trimtab.serving.net.slim_net import SlimConv, SlimResNet
+from trimtab.serving.nouns import SEGMENTS, TUPLES, WIDTHS
 from trimtab.serving.training.images import Batch, Feed, Images, batches_of, mixed_loss
 
 UNIFORM = tuple((width,) * SEGMENTS for width in range(len(WIDTHS)))

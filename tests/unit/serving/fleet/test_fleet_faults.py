@@ -6,9 +6,8 @@ import socket
 import pytest
 from tests.fleets import Told, mean_of, play, until
 
-from trimtab.serving.nouns import Why
+from trimtab.serving.nouns import ServerState, Why
 from trimtab.serving.server.wire import FrameReader, connected, framed, said
-from trimtab.serving.view import SUSPECT
 
 
 def cut(server):
@@ -66,7 +65,7 @@ def test_a_silent_server_gets_no_work_and_may_come_back():
         server.sending.acquire()  # as SIGSTOP would: no beat, no answer
         answer = rig.ask(1.0)
         await rig.add()
-        await until(lambda: SUSPECT in [s.state for s in rig.fleet.view().servers])
+        await until(lambda: ServerState.SUSPECT in [s.state for s in rig.fleet.view().servers])
         assert mean_of(await answer) == [1.0]
         assert answer.result().parameters["server"] == "s1"
         server.sending.release()

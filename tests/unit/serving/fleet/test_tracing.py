@@ -11,14 +11,14 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from trimtab.errors import ServeError
 from trimtab.serving.fleet.tracing import Tracer, checked_endpoint
-from trimtab.serving.nouns import Asked, Why
+from trimtab.serving.nouns import Request, Why
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 NOW_NS = 1_700_000_000_000_000_000
 
 
-def asked(**more):
-    return Asked({"image": np.zeros((2, 3))}, ("logits",), "r-1", arrived_s=10.0, **more)
+def sent(**more):
+    return Request({"image": np.zeros((2, 3))}, ("logits",), "r-1", arrived_s=10.0, **more)
 
 
 def traced(work, share=1.0):
@@ -37,7 +37,7 @@ def traced(work, share=1.0):
 def test_a_span_tells_the_way_of_a_request():
     (span,) = traced(
         lambda tracer: tracer.ended(
-            asked(deadline_s=10.5), Why.DONE, 10.25, sent_s=10.125, server="a", widths=(0, 1, 2, 3)
+            sent(deadline_s=10.5), Why.DONE, 10.25, sent_s=10.125, server="a", widths=(0, 1, 2, 3)
         )
     )
     assert (span.start_time, span.end_time) == (NOW_NS, NOW_NS + 250_000_000)
@@ -58,7 +58,7 @@ def test_a_span_tells_the_way_of_a_request():
 
 def test_a_refusal_is_an_error_with_its_reason():
     (span,) = traced(
-        lambda tracer: tracer.ended(asked(), Why.BUSY, 10.0, reason="the queue is full")
+        lambda tracer: tracer.ended(sent(), Why.BUSY, 10.0, reason="the queue is full")
     )
     assert span.status.status_code is StatusCode.ERROR
     assert span.status.description == "the queue is full"
@@ -69,7 +69,7 @@ def test_a_refusal_is_an_error_with_its_reason():
 def test_a_callers_trace_goes_on(place):
     given = {"traceparent": f"00-{TRACE}-{SPAN}-01"}
     (span,) = traced(
-        lambda tracer: tracer.ended(asked(**{place: given}), Why.DONE, 11.0),
+        lambda tracer: tracer.ended(sent(**{place: given}), Why.DONE, 11.0),
         share=0.0,  # the caller has chosen this one
     )
     assert f"{span.context.trace_id:032x}" == TRACE
@@ -79,7 +79,7 @@ def test_a_callers_trace_goes_on(place):
 @pytest.mark.parametrize("parent", ["nonsense", 7, "00-00-00-01"])
 def test_a_broken_parent_starts_a_new_trace(parent):
     (span,) = traced(
-        lambda tracer: tracer.ended(asked(parameters={"traceparent": parent}), Why.DONE, 11.0)
+        lambda tracer: tracer.ended(sent(parameters={"traceparent": parent}), Why.DONE, 11.0)
     )
     assert span.parent is None
 
@@ -87,7 +87,7 @@ def test_a_broken_parent_starts_a_new_trace(parent):
 def test_only_a_share_is_traced():
     def many(tracer):
         for _ in range(400):
-            tracer.ended(asked(), Why.DONE, 11.0)
+            tracer.ended(sent(), Why.DONE, 11.0)
 
     assert traced(many, share=0.0) == ()
     assert 20 < len(traced(many, share=0.25)) < 200
@@ -96,7 +96,7 @@ def test_only_a_share_is_traced():
 @pytest.mark.parametrize("flags", ["00", "zz"])
 def test_a_parent_that_is_not_sampled_or_is_nonsense_makes_no_span(flags):
     given = {"traceparent": f"00-{TRACE}-{SPAN}-{flags}"}
-    spans = traced(lambda tracer: tracer.ended(asked(trace=given), Why.DONE, 11.0), share=0.0)
+    spans = traced(lambda tracer: tracer.ended(sent(trace=given), Why.DONE, 11.0), share=0.0)
     assert spans == ()
 
 

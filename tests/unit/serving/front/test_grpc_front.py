@@ -129,8 +129,8 @@ def test_every_datatype_goes_in_typed_or_raw(datatype: str):
     wire = bytes(raw(spec, np.array(values, DTYPES[datatype])))
 
     class Echo(ZeroFleet):
-        def submit(self, asked, done):
-            done(Answer({"y": asked.inputs["x"]}))
+        def submit(self, request, done):
+            done(Answer({"y": request.inputs["x"]}))
             return lambda: None
 
     async def scenario(front: GrpcFront, call: Call) -> None:
@@ -216,9 +216,9 @@ def test_the_calls_deadline_is_the_requests_and_the_nearest_holds():
         calls.append(call("ModelInfer", request(parameters=near), timeout=50.0))
         tasks = [asyncio.ensure_future(one) for one in calls]
         await until(lambda: len(fleet.waiting) == 3)
-        left = sorted(asked.deadline_s - asked.arrived_s for asked, _ in fleet.waiting)
+        left = sorted(request.deadline_s - request.arrived_s for request, _ in fleet.waiting)
         assert left[0] == pytest.approx(0.2) and 25 < left[1] < 60 and left[2] > 1e6
-        assert sorted(asked.priority for asked, _ in fleet.waiting) == [0, 0, 2]
+        assert sorted(request.priority for request, _ in fleet.waiting) == [0, 0, 2]
         for place in range(3):
             fleet.answer(place)
         await asyncio.gather(*tasks)
@@ -346,9 +346,9 @@ class Full(ZeroFleet):
         self.traces.append(dict(trace))
         return Answer(why=Why.BUSY, reason="full", retry_after_s=0.5) if self.full else None
 
-    def submit(self, asked, done):
-        assert asked.trace == self.traces[-1]
-        return super().submit(asked, done)
+    def submit(self, request, done):
+        assert request.trace == self.traces[-1]
+        return super().submit(request, done)
 
 
 def test_a_full_fleet_turns_a_request_away_unread():

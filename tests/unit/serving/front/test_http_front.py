@@ -30,7 +30,7 @@ from tests.fronts import (
 
 from trimtab.errors import ServeError
 from trimtab.serving.front.http_front import HttpFront
-from trimtab.serving.nouns import Answer, Asked, Why, ZeroFleet
+from trimtab.serving.nouns import Answer, Request, Why, ZeroFleet
 
 
 def test_a_json_request_is_answered_and_its_id_echoed():
@@ -155,7 +155,7 @@ def test_an_answer_that_cannot_be_written_is_a_500_and_the_next_request_is_serve
 
 def test_a_fleet_that_raises_is_a_500():
     class Broken(ZeroFleet):
-        def submit(self, asked: Asked, done: Callable[[Answer], None]) -> Callable[[], None]:
+        def submit(self, request: Request, done: Callable[[Answer], None]) -> Callable[[], None]:
             raise ValueError("secret")
 
     async def scenario(front: HttpFront, connect: Connect) -> None:

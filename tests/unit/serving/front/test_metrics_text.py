@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from trimtab.serving.front.metrics_text import PREFIX, STATES, text
+from trimtab.serving.front.metrics_text import PREFIX, text
 from trimtab.serving.net.slim_form import row_of
+from trimtab.serving.nouns import ServerState
 from trimtab.serving.view import LATENCY_EDGES_S, FleetView, ServerView
 
 
@@ -73,8 +74,10 @@ def test_the_router_and_why_it_is_not_the_one_asked_for(view):
 
 def test_a_server_has_a_state_and_its_own_gauges(view):
     found = families(view)
-    states = [value(found, f"{PREFIX}_server_state", server="a", state=name) for name in STATES]
-    assert sum(states) == 1 and states[STATES.index("ready")] == 1
+    states = [
+        value(found, f"{PREFIX}_server_state", server="a", state=name) for name in ServerState
+    ]
+    assert sum(states) == 1 and states[list(ServerState).index(ServerState.READY)] == 1
     assert value(found, f"{PREFIX}_server_waiting_rows", server="a", segment="2") == 3
     assert value(found, f"{PREFIX}_server_power_watts", server="a", source="rapl") == 30
     assert value(found, f"{PREFIX}_server_energy_joules_total", server="a") == 99

@@ -71,11 +71,11 @@ def test_every_datatype_survives_the_binary_form(datatype: str):
             "parameters": {"binary_data_output": True},
         }
     ).encode()
-    asked, binary = read_request(model, head + wire, len(head), 0.0)
-    assert asked.inputs["x"].dtype == dtype and list(asked.inputs["x"]) == list(sent)
-    assert asked.inputs["x"].flags.aligned
+    request, binary = read_request(model, head + wire, len(head), 0.0)
+    assert request.inputs["x"].dtype == dtype and list(request.inputs["x"]) == list(sent)
+    assert request.inputs["x"].flags.aligned
 
-    pieces, json_bytes = write_answer(model, asked, binary, Answer({"y": asked.inputs["x"]}))
+    pieces, json_bytes = write_answer(model, request, binary, Answer({"y": request.inputs["x"]}))
     assert json_bytes == len(pieces[0])
     assert json.loads(pieces[0])["outputs"][0]["parameters"] == {"binary_data_size": len(wire)}
     assert bytes(pieces[1]) == wire
@@ -86,16 +86,16 @@ def test_every_datatype_survives_the_json_form(datatype: str):
     model = model_of(datatype)
     values = [v.decode() if isinstance(v, bytes) else v for v in VALUES[datatype]]
     head = {"inputs": [{"name": "x", "datatype": datatype, "shape": [3], "data": values}]}
-    asked, binary = read_request(model, json.dumps(head).encode(), None, 0.0)
-    assert list(asked.inputs["x"]) == list(np.array(VALUES[datatype], DTYPES[datatype]))
+    request, binary = read_request(model, json.dumps(head).encode(), None, 0.0)
+    assert list(request.inputs["x"]) == list(np.array(VALUES[datatype], DTYPES[datatype]))
 
-    pieces, json_bytes = write_answer(model, asked, binary, Answer({"y": asked.inputs["x"]}))
+    pieces, json_bytes = write_answer(model, request, binary, Answer({"y": request.inputs["x"]}))
     assert json_bytes is None and len(pieces) == 1
     returned = json.loads(pieces[0])["outputs"][0]["data"]
     if datatype == "BYTES":
         assert returned == values
     else:
-        assert list(np.array(returned, DTYPES[datatype])) == list(asked.inputs["x"])
+        assert list(np.array(returned, DTYPES[datatype])) == list(request.inputs["x"])
 
 
 def test_bytes_are_framed_by_four_little_endian_length_bytes():
@@ -129,23 +129,23 @@ def test_timeout_is_microseconds_and_the_nearest_deadline_holds():
     assert read(parameters={"timeout": 0})[0].deadline_s == math.inf
     assert read(parameters={"timeout": 250_000})[0].deadline_s == pytest.approx(100.25)
     both = {"timeout": 250_000, "deadline_ms": 40.5, "priority": 3}
-    asked, _ = read(parameters=both)
-    assert (asked.deadline_s, asked.priority) == (pytest.approx(100.0405), 3)
-    assert asked.arrived_s == 100.0
+    request, _ = read(parameters=both)
+    assert (request.deadline_s, request.priority) == (pytest.approx(100.0405), 3)
+    assert request.arrived_s == 100.0
 
 
 def test_one_output_may_be_binary_and_the_request_sets_the_default():
     two = Metadata("two", IMAGE.inputs, (*IMAGE.outputs, Spec("label", "INT64", (-1,))))
     wanted = [{"name": "label"}, {"name": "logits", "parameters": {"binary_data": True}}]
     wire, json_bytes = body(outputs=wanted)
-    asked, binary = read_request(two, wire, json_bytes, 0.0)
-    assert (asked.outputs, binary) == (("label", "logits"), (False, True))
+    request, binary = read_request(two, wire, json_bytes, 0.0)
+    assert (request.outputs, binary) == (("label", "logits"), (False, True))
 
     wire, json_bytes = body(outputs=wanted[:1], parameters={"binary_data_output": True})
     assert read_request(two, wire, json_bytes, 0.0)[1] == (True,)
 
     answer = Answer({"label": np.array([7]), "logits": np.ones((1, 4))}, parameters={"width": 0.5})
-    pieces, json_bytes = write_answer(two, asked, binary, answer)
+    pieces, json_bytes = write_answer(two, request, binary, answer)
     head = json.loads(pieces[0])
     assert head["outputs"][0]["data"] == [7] and "data" not in head["outputs"][1]
     assert bytes(pieces[1]) == np.ones(4, np.float32).tobytes()
@@ -153,8 +153,8 @@ def test_one_output_may_be_binary_and_the_request_sets_the_default():
 
 
 def test_the_id_is_echoed():
-    asked, binary = read(id="r-1")
-    pieces, _ = write_answer(IMAGE, asked, binary, Answer({"logits": np.zeros((1, 4))}))
+    request, binary = read(id="r-1")
+    pieces, _ = write_answer(IMAGE, request, binary, Answer({"logits": np.zeros((1, 4))}))
     assert json.loads(pieces[0])["id"] == "r-1"
 
 
@@ -295,13 +295,13 @@ def test_a_missing_or_doubled_input_is_refused():
 
 
 def test_an_output_json_cannot_say_is_an_error_that_names_binary():
-    asked, binary = read()
+    request, binary = read()
     with pytest.raises(ServeError, match=r"logits is not finite.*binary_data"):
-        write_answer(IMAGE, asked, binary, Answer({"logits": np.full((1, 4), np.nan)}))
+        write_answer(IMAGE, request, binary, Answer({"logits": np.full((1, 4), np.nan)}))
     model = model_of("BYTES")
-    asked.outputs = ("y",)
+    request.outputs = ("y",)
     with pytest.raises(ServeError, match="y is not UTF-8"):
-        write_answer(model, asked, (False,), Answer({"y": np.array([b"\xff"], object)}))
+        write_answer(model, request, (False,), Answer({"y": np.array([b"\xff"], object)}))
 
 
 def test_metadata_with_an_unknown_datatype_or_no_version_is_refused():
@@ -319,8 +319,8 @@ def test_a_stranger_is_told_what_is_served():
 
 def test_the_zero_fleet_answers_at_once_in_the_models_shapes():
     answers = []
-    asked, _ = read(entry={"shape": [2, 2, 3], "data": [0] * 12})
-    ZeroFleet(IMAGE).submit(asked, answers.append)()
+    request, _ = read(entry={"shape": [2, 2, 3], "data": [0] * 12})
+    ZeroFleet(IMAGE).submit(request, answers.append)()
     assert answers[0].outputs["logits"].tolist() == [[0.0] * 4] * 2
 
 
@@ -355,9 +355,9 @@ def test_a_request_that_was_read_before_is_read_again_from_its_tensors_alone():
     first, size = body(binary=pixels.tobytes(), parameters={"deadline_ms": 50}, id="a")
     for turn in range(2):
         again = first[:size] + (pixels + turn).tobytes()
-        asked, _ = read_request(IMAGE, again, size, 10.0 * turn, known)
-        assert asked.inputs["image"].ravel().tolist() == (pixels + turn).tolist()
-        assert (asked.request_id, asked.deadline_s) == ("a", 10.0 * turn + 0.05)
+        request, _ = read_request(IMAGE, again, size, 10.0 * turn, known)
+        assert request.inputs["image"].ravel().tolist() == (pixels + turn).tolist()
+        assert (request.request_id, request.deadline_s) == ("a", 10.0 * turn + 0.05)
         assert list(known) == [first[:size]]
     for wrong in (first[:-4], first + b"1234"):
         with pytest.raises(ServeError, match="bytes"):

@@ -8,7 +8,8 @@ import pytest
 from trimtab.errors import ServeError
 from trimtab.serving.net import serve_profile
 from trimtab.serving.net.serve_profile import front, modelled, time_of, tuple_s
-from trimtab.serving.net.slim_form import TUPLES, Form, row_of, segment_macs
+from trimtab.serving.net.slim_form import Form, row_of, segment_macs
+from trimtab.serving.nouns import TUPLES
 from trimtab.serving.routing import arrivals
 
 PROFILE = modelled()

@@ -4,7 +4,6 @@ import pytest
 
 from trimtab.errors import ServeError
 from trimtab.serving.net.slim_form import (
-    TUPLES,
     Form,
     channels_at,
     layers,
@@ -14,6 +13,7 @@ from trimtab.serving.net.slim_form import (
     segment_macs,
     segment_parameters,
 )
+from trimtab.serving.nouns import TUPLES
 
 SMALL = Form(channels=(16, 16, 32, 32), group=4, classes=5, blocks=(1, 1, 1, 1), side=8)
 

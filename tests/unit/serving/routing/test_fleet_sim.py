@@ -7,7 +7,8 @@ import pytest
 
 from trimtab.errors import ServeError
 from trimtab.serving.net.serve_profile import modelled, time_of, tuple_s
-from trimtab.serving.net.slim_form import TUPLES, row_of
+from trimtab.serving.net.slim_form import row_of
+from trimtab.serving.nouns import TUPLES
 from trimtab.serving.routing import arrivals, fleet_sim, routers
 from trimtab.serving.routing.fleet_state import ANSWERED, LATE, OPEN, REFUSED, begin, fleets, totals
 from trimtab.serving.routing.greedy import LOAD, RUN, WAIT, Knobs

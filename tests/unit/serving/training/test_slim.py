@@ -10,8 +10,9 @@ import torch
 from PIL import Image
 
 from trimtab.errors import PolicyError, ServeError
-from trimtab.serving.net.slim_form import SEGMENTS, TUPLES, row_of
+from trimtab.serving.net.slim_form import row_of
 from trimtab.serving.net.slim_weights import load
+from trimtab.serving.nouns import SEGMENTS, TUPLES
 from trimtab.serving.training.images import Feed, Images
 from trimtab.serving.training.slim import NETWORK, fresh, train_slim
 from trimtab.serving.training.slim_learner import (
