@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from trimtab.errors import ServeError
+from trimtab.serving.fleet.books import Books
 from trimtab.serving.fleet.fleet import LiveFleet
 from trimtab.serving.fleet.member import Member
 from trimtab.serving.fleet.router import router_of, tried
@@ -30,7 +31,7 @@ PROFILE = modelled(FORM, 1e9)
 LIMIT_S = 60.0  # no test takes this long unless it fails, or compiles first
 
 
-class Told(Zeros):
+class Scripted(Zeros):
     """Adds 1 a segment to the mean of every image; may take time, wait at a gate, or fail."""
 
     def __init__(self, spent_s: float = 0.0) -> None:
@@ -62,15 +63,15 @@ class Rig:
     """A fleet under test; make it with `play`."""
 
     def __init__(self, fleet: LiveFleet, address: str) -> None:
-        self.fleet, self.address = fleet, address
+        self.fleet, self.books, self.address = fleet, fleet.books, address
         self.servers: list[Server] = []
         self.threads: list[threading.Thread] = []
         self.refused: list[str] = []
 
-    async def add(self, runner: Told | None = None, ready: bool = True, **about) -> Server:
+    async def add(self, runner: Scripted | None = None, ready: bool = True, **about) -> Server:
         """Let a server join, and wait until it is given work."""
         named = {"name": f"s{len(self.servers)}", "digest": "", **about}
-        server = Server(connected(self.address), runner or Told(), FORM, **named)
+        server = Server(connected(self.address), runner or Scripted(), FORM, **named)
 
         def serve() -> None:
             try:
@@ -83,7 +84,7 @@ class Rig:
         self.servers.append(server)
         self.threads.append(thread)
         if ready:
-            await until(lambda: any(m.name == named["name"] for m in self.fleet.roster.seated))
+            await until(lambda: any(m.name == named["name"] for m in self.books.roster.seated))
         return server
 
     def ask(self, value: float = 0.0, rows: int = 1, **about) -> asyncio.Future[Answer]:
@@ -98,10 +99,10 @@ class Rig:
         request = Request({"image": image}, ("logits", "class", "label"), **about)
         answer.answers = 0  # type: ignore[attr-defined]
 
-        def done(found: Answer) -> None:
+        def done(given: Answer) -> None:
             answer.answers += 1  # type: ignore[attr-defined]
             if not answer.done():
-                answer.set_result(found)
+                answer.set_result(given)
 
         answer.withdraw = self.fleet.submit(request, done)  # type: ignore[attr-defined]
         return answer
@@ -109,11 +110,13 @@ class Rig:
 
 def play(scenario: Callable[[Rig], Awaitable[None]], router: str = "max_batch", **options) -> None:
     """Run a scenario against a fleet on a socket in a folder of its own, and end all of it."""
-    found = router_of(router, PROFILE)
-    tried(found.rule, PROFILE)
+    decides = router_of(router, PROFILE)
+    tried(decides.rule, PROFILE)
+    tracer = options.pop("tracer", None)
 
     async def run(folder: str) -> None:
-        fleet = LiveFleet(WEIGHTS, PROFILE, found, **{"objective_s": 5.0, **options})
+        books = Books(WEIGHTS, PROFILE, decides, **{"objective_s": 5.0, **options})
+        fleet = LiveFleet(books, tracer)
         fleet.start()
         path = str(Path(folder) / "fleet")
         trusted = not options.get("token")
@@ -126,7 +129,7 @@ def play(scenario: Callable[[Rig], Awaitable[None]], router: str = "max_batch", 
             fleet.close()
             listening.close()
             for server in rig.servers:
-                if isinstance(server.runner, Told):
+                if isinstance(server.runner, Scripted):
                     server.runner.gate.set()
             for thread in rig.threads:
                 await asyncio.to_thread(thread.join, 10.0)
@@ -145,7 +148,7 @@ async def until(fact: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
 
 
 def mean_of(answer: Answer) -> list[float]:
-    """What `Told` made of each image, less the 4 that its segments add."""
+    """What `Scripted` made of each image, less the 4 that its segments add."""
     logits = answer.outputs["logits"]
     assert (logits == logits[:, :1]).all()
     return [round(float(value) - 4, 3) for value in logits[:, 0]]

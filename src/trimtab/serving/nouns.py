@@ -17,9 +17,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from trimtab.arrays import Array
 from trimtab.errors import ServeError
 
-Array = np.ndarray[Any, Any]
 Scalar = bool | int | float | str
 
 # The network is cut into segments that run one after another, each at a width of its own.

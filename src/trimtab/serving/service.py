@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trimtab.errors import ServeError
+from trimtab.serving.fleet.books import Books
 from trimtab.serving.fleet.fleet import LiveFleet
 from trimtab.serving.fleet.member import Member
 from trimtab.serving.fleet.router import Router, router_of, tried
@@ -124,7 +125,7 @@ class Service:
         self.fleet_address = ""
         router = self.router()
         tried(router.rule, self.profile)  # compiled before the first request comes
-        self.fleet = LiveFleet(
+        self.books = Books(
             self.weights,
             self.profile,
             router,
@@ -133,8 +134,8 @@ class Service:
             queue_max=settings.queue_max or (NOOP_QUEUE if settings.noop else None),
             token=self.token,
             digest=NOOP if settings.noop else digest_of(self.weights),
-            tracer=self.tracer,
         )
+        self.fleet = LiveFleet(self.books, self.tracer)
 
     def router(self) -> Router:
         return router_of(self.settings.router, self.profile, fixed=self.fixed)
@@ -164,8 +165,8 @@ class Service:
         self.spawned = self.servers()
         self.mind_signals()  # again: ray takes SIGTERM for itself
         if self.spawned is not None:
-            fleet.checks.append(self.spawned.check)
-        fleet.checks.append(self.look)
+            fleet.care.checks.append(self.spawned.check)
+        fleet.care.checks.append(self.look)
         version = metadata.version("trimtab")
         if settings.http_port != OFF:
             text = metrics_text(fleet) if settings.metrics else str
@@ -179,14 +180,14 @@ class Service:
             self.fronts.append(self.grpc)
             self.say(f"grpc  {settings.host}:{self.grpc.port}")
         wanted = max(len(settings.shares), 1)
-        while len(fleet.roster.seated) < wanted and not self.stopping.is_set():
+        while len(self.books.roster.seated) < wanted and not self.stopping.is_set():
             await asyncio.sleep(0.02)
             if self.spawned is not None and self.spawned.mistaken and not fleet.ready:
                 raise ServeError("no server starts; what is wrong stands above")
         # what was made until now stays: the collector need not look at it again and again
         gc.freeze()
         if fleet.ready:
-            self.say(f"ready model {fleet.model.name}, router {fleet.router.name}")
+            self.say(f"ready model {fleet.model.name}, router {self.books.router.name}")
 
     async def listen(self) -> None:
         """Take servers: by a socket of this machine, and by TCP where it is asked for."""
@@ -231,7 +232,7 @@ class Service:
             self.say("stopped at once")
             self.close(0.0)
             os._exit(130)
-        self.fleet.leaving = True
+        self.books.leaving = True
         self.say("draining")
         self.stopping.set()
 
@@ -282,12 +283,12 @@ class Service:
         try:
             router = found.result()
         except Exception as problem:
-            router = self.fleet.router._replace(problem=str(problem))
+            router = self.books.router._replace(problem=str(problem))
         if router.problem:
             self.log.warning("router not reloaded: %s", router.problem)
-            self.fleet.router = self.fleet.router._replace(problem=router.problem)
+            self.books.router = self.books.router._replace(problem=router.problem)
             return
-        self.fleet.use(router)
+        self.books.use(router)
         self.say(f"router {router.name} loaded")
 
 

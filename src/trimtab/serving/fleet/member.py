@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+import logging
+from typing import Protocol, cast
 
 from trimtab.errors import ServeError
 from trimtab.serving.nouns import SEGMENTS, ServerState
@@ -11,17 +12,32 @@ from trimtab.serving.routing.greedy import NONE
 from trimtab.serving.server.wire import POWER_SOURCES, REFUSED, REPORT, FrameReader, Report, said
 from trimtab.serving.view import ServerView
 
-if TYPE_CHECKING:
-    from trimtab.serving.fleet.fleet import LiveFleet
-
 BUFFERED_MAX_B = 64 << 20  # a server that does not read what it is sent is taken for lost
+
+log = logging.getLogger("trimtab.serve")
+
+
+class Listener(Protocol):
+    """What is told of servers: the fleet."""
+
+    def connected(self, member: Member) -> None:
+        """A connection begins."""
+        ...
+
+    def heard(self, member: Member, kind: int, meta: memoryview, tensor: memoryview) -> None:
+        """A frame came; ServeError turns the server away."""
+        ...
+
+    def lost(self, member: Member, reason: str) -> None:
+        """A connection has ended."""
+        ...
 
 
 class Member(asyncio.BufferedProtocol):
     """One server, from its connection to its end."""
 
-    def __init__(self, fleet: LiveFleet, trusted: bool) -> None:
-        self.fleet, self.trusted = fleet, trusted  # trusted = needs no token
+    def __init__(self, listener: Listener, trusted: bool) -> None:
+        self.listener, self.trusted = listener, trusted  # trusted = needs no token
         self.transport: asyncio.Transport | None = None
         self.reader = FrameReader()
         self.uid = NONE
@@ -29,19 +45,19 @@ class Member(asyncio.BufferedProtocol):
         self.name, self.kind, self.address = "", "", ""
         self.state = ServerState.STARTING
         self.pid, self.workers, self.share, self.restarts = 0, 1, 1.0, 0
-        self.told = b""  # its last report, packed: it is read far less often than it comes
+        self.packed_report = b""  # its last report, packed: it is read far less often than it comes
         self.heard_s = 0.0
 
     @property
     def report(self) -> Report:
         """What it last said of itself."""
-        return Report(*REPORT.unpack(self.told)) if self.told else Report()
+        return Report(*REPORT.unpack(self.packed_report)) if self.packed_report else Report()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         peer = self.transport.get_extra_info("peername")
         self.address = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "local"
-        self.fleet.connected(self)
+        self.listener.connected(self)
 
     def get_buffer(self, sizehint: int) -> bytearray:
         return cast(bytearray, self.reader.room())
@@ -49,15 +65,15 @@ class Member(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         try:
             for frame in self.reader.fill(nbytes):
-                self.fleet.heard(self, *frame)
+                self.listener.heard(self, *frame)
         except ServeError as problem:
             self.refuse(str(problem))
         except Exception as problem:  # a server's nonsense must not end the front
-            self.fleet.log.exception("server %s sent what cannot be read", self.name)
+            log.exception("server %s sent what cannot be read", self.name)
             self.refuse(f"{type(problem).__name__}: {problem}")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.fleet.lost(self, str(exc) if exc else "the connection ended")
+        self.listener.lost(self, str(exc) if exc else "the connection ended")
 
     def write(self, frame: bytes) -> None:
         """Send a frame; never waits."""
@@ -68,7 +84,7 @@ class Member(asyncio.BufferedProtocol):
 
     def refuse(self, reason: str) -> None:
         """Turn the server away with a sentence."""
-        self.fleet.log.warning("server %s at %s refused: %s", self.name, self.address, reason)
+        log.warning("server %s at %s refused: %s", self.name, self.address, reason)
         self.write(said(REFUSED, reason=reason))
         if self.transport is not None:
             self.transport.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,20 +13,17 @@ from trimtab.serving.net.slim_form import COLOURS
 from trimtab.serving.net.slim_weights import Weights
 from trimtab.serving.nouns import TUPLES, WIDTHS, Answer, Metadata, Request, Spec, Why
 
-if TYPE_CHECKING:
-    from trimtab.serving.fleet.fleet import LiveFleet
-
 WIDTH_TEXT = [",".join(f"{WIDTHS[width]:g}" for width in widths) for widths in TUPLES]
 
 
 class OpenRequest:
     """A request of one or more rows, answered when all of them are."""
 
-    __slots__ = ("arrived_s", "closed", "done", "due_s", "fleet", "left", "logits", "request",
+    __slots__ = ("arrived_s", "closed", "done", "due_s", "left", "logits", "request",
                  "rows", "server", "slots", "widths")  # fmt: skip
 
-    def __init__(self, fleet: LiveFleet, request: Request, done: Callable[[Answer], None]) -> None:
-        self.fleet, self.request, self.done = fleet, request, done
+    def __init__(self, request: Request, done: Callable[[Answer], None]) -> None:
+        self.request, self.done = request, done
         self.rows: Array = request.inputs["image"]
         self.slots: list[int] = []
         self.left = len(self.rows)
@@ -35,10 +32,6 @@ class OpenRequest:
         self.logits: Array | None = None
         self.widths: list[int] = []
         self.server = ""
-
-    def cancel(self) -> None:
-        """Nobody waits for this any more."""
-        self.fleet.cancel(self)
 
     def take(self, row: int, logits: Array, widths: int, server: str) -> bool:
         """Take the (1, classes) logits of a row; True where it was the last."""
@@ -66,21 +59,21 @@ class Slots:
         self.rows: list[Any] = [None] * count  # bytes that its next segment takes
         self.arrivals = 0  # since the last turn
 
-    def give(self, request: OpenRequest, hard_s: float, rank: int) -> None:
+    def give(self, opened: OpenRequest, hard_s: float, rank: int) -> None:
         """Give every row of a request a slot, and note their arrival."""
-        x, image = self.x, np.ascontiguousarray(request.rows)
+        x, image = self.x, np.ascontiguousarray(opened.rows)
         count, whole, at = len(image), image.data.cast("B"), self.arrivals
         size = len(whole) // count
         for row in range(count):
             slot = self.free.pop()
-            self.owner[slot], self.place[slot] = request, row
+            self.owner[slot], self.place[slot] = opened, row
             self.rows[slot] = whole[row * size : (row + 1) * size] if count > 1 else whole
-            request.slots.append(slot)
+            opened.slots.append(slot)
         self.arrivals += count
         # numpy writes a single number faster by its place than by a slice
-        mine, slots = (at, slot) if count == 1 else (slice(at, at + count), request.slots)
+        mine, slots = (at, slot) if count == 1 else (slice(at, at + count), opened.slots)
         x.new_slot[mine], x.new_rank[mine], x.new_hard_s[mine] = slots, rank, hard_s
-        x.new_arrival_s[mine], x.new_due_s[mine] = request.arrived_s, request.due_s
+        x.new_arrival_s[mine], x.new_due_s[mine] = opened.arrived_s, opened.due_s
 
     def free_again(self, slot: int) -> None:
         """Let a slot be used again."""
@@ -88,23 +81,23 @@ class Slots:
         self.free.append(slot)
 
 
-def answer_of(request: OpenRequest, labels: Array) -> Answer:
+def answer_of(opened: OpenRequest, labels: Array) -> Answer:
     """The outputs asked for, and how they were made."""
-    logits = request.logits
+    logits = opened.logits
     assert logits is not None
     outputs: dict[str, Array] = {}
-    for name in request.request.outputs:
+    for name in opened.request.outputs:
         if name == "logits":
             outputs[name] = logits
         else:
             best = logits.argmax(axis=1)
             outputs[name] = best if name == "class" else labels[best]
-    used = request.widths
+    used = opened.widths
     if len(used) == 1:
-        told = WIDTH_TEXT[used[0]]
+        widths = WIDTH_TEXT[used[0]]
     else:
-        told = ";".join(WIDTH_TEXT[row] for row in sorted(set(used)))
-    return Answer(outputs, parameters={"widths": told, "server": request.server})
+        widths = ";".join(WIDTH_TEXT[row] for row in sorted(set(used)))
+    return Answer(outputs, parameters={"widths": widths, "server": opened.server})
 
 
 def refusal(why: Why, reason: str, retry_after_s: float = 0.0) -> Answer:
@@ -128,11 +121,11 @@ def metadata_of(weights: Weights, name: str) -> Metadata:
 
 def labels_of(weights: Weights) -> Array:
     """(classes,) names as bytes; numbers where the weight file has none."""
-    found: Sequence[str] = weights.facts.get("classes") or ()
-    if not isinstance(found, list) or len(found) != weights.form.classes:
-        found = [str(number) for number in range(weights.form.classes)]
-    labels = np.empty(len(found), object)
-    labels[:] = [name.encode() for name in found]
+    names: Sequence[str] = weights.facts.get("classes") or ()
+    if not isinstance(names, list) or len(names) != weights.form.classes:
+        names = [str(number) for number in range(weights.form.classes)]
+    labels = np.empty(len(names), object)
+    labels[:] = [name.encode() for name in names]
     return labels
 
 

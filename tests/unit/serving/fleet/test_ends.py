@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from tests.fleets import Told, play, soon, until
+from tests.fleets import Scripted, play, soon, until
 
 pytest.importorskip("orjson")
 pytest.importorskip("httptools")
@@ -55,7 +55,7 @@ async def fronted(fleet):
 
 async def filled(rig):
     """A fleet whose queue of one is full, and the gate that its server waits at."""
-    runner = Told()
+    runner = Scripted()
     await rig.add(runner)
     runner.gate.clear()
     first = rig.ask(1.0)
@@ -143,7 +143,7 @@ def test_a_refusal_comes_before_the_pixels_are_looked_at():
         assert (await rig.submit(image)).why is Why.BUSY
         gate.set()
         await first
-        await until(lambda: rig.fleet.open == 0)
+        await until(lambda: rig.books.open == 0)
         assert (await rig.submit(image)).why is Why.INVALID
 
     play(scenario, queue_max=1)

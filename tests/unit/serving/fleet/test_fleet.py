@@ -5,10 +5,10 @@ import math
 
 import numpy as np
 import pytest
-from tests.fleets import PROFILE, WEIGHTS, Told, mean_of, play, soon, until
+from tests.fleets import PROFILE, WEIGHTS, Scripted, mean_of, play, soon, until
 
 from trimtab.errors import ServeError
-from trimtab.serving.fleet.fleet import LiveFleet
+from trimtab.serving.fleet.books import LIVE_KNOBS, Books
 from trimtab.serving.fleet.router import router_of
 from trimtab.serving.nouns import Why
 
@@ -36,7 +36,7 @@ def test_the_rows_of_a_request_come_back_in_order_and_once():
         assert [answer.answers for answer in asked] == [1] * 6
         view = rig.fleet.view()
         assert (view.answered, view.answered_rows, view.in_flight, view.queued) == (6, 30, 0, 0)
-        assert len(rig.fleet.slots.free) == len(rig.fleet.slots.rows)
+        assert len(rig.books.slots.free) == len(rig.books.slots.rows)
 
     play(scenario, "shortest_queue", queue_max=100)
 
@@ -55,7 +55,7 @@ def test_every_rule_answers_all(router):
 
 def test_the_random_router_sends_one_segment_at_a_time():
     async def scenario(rig):
-        runner = Told()
+        runner = Scripted()
         await rig.add(runner)
         answer = await rig.ask(1.0)
         assert mean_of(answer) == [1.0]
@@ -101,7 +101,7 @@ def test_too_many_rows_or_none_are_invalid(rows):
 
 def test_beyond_the_queue_requests_are_refused_at_once_and_told_when_to_come_back():
     async def scenario(rig):
-        runner = Told()
+        runner = Scripted()
         await rig.add(runner)
         runner.gate.clear()
         kept = [rig.ask(float(at)) for at in range(4)]
@@ -119,19 +119,19 @@ def test_beyond_the_queue_requests_are_refused_at_once_and_told_when_to_come_bac
 def test_the_bound_of_the_queue_follows_the_servers():
     async def scenario(rig):
         await rig.add()
-        one = rig.fleet.limit
+        one = rig.books.limit
         await rig.add()
-        assert rig.fleet.limit == 2 * one
+        assert rig.books.limit == 2 * one
         rig.servers[1].leave()
-        await until(lambda: len(rig.fleet.roster.seated) == 1)
-        assert rig.fleet.limit == one
+        await until(lambda: len(rig.books.roster.seated) == 1)
+        assert rig.books.limit == one
 
     play(scenario, objective_s=0.05)
 
 
 def test_a_deadline_that_passes_ends_the_request_while_a_server_has_it():
     async def scenario(rig):
-        runner = Told()
+        runner = Scripted()
         await rig.add(runner)
         runner.gate.clear()
         answer = rig.ask(deadline_s=soon(0.2))
@@ -156,7 +156,7 @@ def test_a_deadline_that_cannot_be_met_is_refused_by_the_rule_at_once():
 
 def test_a_request_without_a_deadline_is_answered_though_late():
     async def scenario(rig):
-        await rig.add(Told(spent_s=0.02))
+        await rig.add(Scripted(spent_s=0.02))
         answers = [await answer for answer in [rig.ask(float(at)) for at in range(8)]]
         assert {answer.why for answer in answers} == {Why.DONE}
         view = rig.fleet.view()
@@ -168,7 +168,7 @@ def test_a_request_without_a_deadline_is_answered_though_late():
 
 def test_the_more_urgent_go_first():
     async def scenario(rig):
-        runner = Told()
+        runner = Scripted()
         await rig.add(runner)
         runner.gate.clear()
         order = []
@@ -188,14 +188,12 @@ def test_the_more_urgent_go_first():
 
 
 def one_row():
-    from trimtab.serving.fleet.fleet import LIVE_KNOBS
-
     return LIVE_KNOBS._replace(batch_max=1)
 
 
 def test_a_cancelled_request_is_never_answered_and_its_slots_are_free_again():
     async def scenario(rig):
-        runner = Told()
+        runner = Scripted()
         await rig.add(runner)
         runner.gate.clear()
         sent, queued = rig.ask(1.0), rig.ask(2.0, rows=3)
@@ -205,7 +203,7 @@ def test_a_cancelled_request_is_never_answered_and_its_slots_are_free_again():
             answer.withdraw()
         runner.gate.set()
         assert mean_of(await rig.ask(3.0)) == [3.0]
-        await until(lambda: len(rig.fleet.slots.free) == len(rig.fleet.slots.rows))
+        await until(lambda: len(rig.books.slots.free) == len(rig.books.slots.rows))
         assert (sent.answers, queued.answers, rig.fleet.view().cancelled) == (0, 0, 2)
 
     play(scenario, "max_batch")
@@ -217,7 +215,7 @@ def test_a_request_waits_for_a_server_and_is_unavailable_where_none_comes():
         await rig.add()
         assert mean_of(await waits) == [1.0]
         rig.servers[0].leave()
-        await until(lambda: not rig.fleet.roster.members)
+        await until(lambda: not rig.books.roster.members)
         assert not rig.fleet.ready
         gives_up = await rig.ask(2.0)
         assert gives_up.why is Why.UNAVAILABLE
@@ -228,7 +226,7 @@ def test_a_request_waits_for_a_server_and_is_unavailable_where_none_comes():
 
 def test_a_drain_answers_what_is_open_and_lets_the_servers_go():
     async def scenario(rig):
-        runner = Told(spent_s=0.005)
+        runner = Scripted(spent_s=0.005)
         await rig.add(runner)
         asked = [rig.ask(float(at)) for at in range(10)]
         drained = asyncio.create_task(rig.fleet.drain(20.0))
@@ -236,7 +234,7 @@ def test_a_drain_answers_what_is_open_and_lets_the_servers_go():
         assert not rig.fleet.ready
         assert await drained
         assert [mean_of(answer.result()) for answer in asked] == [[float(at)] for at in range(10)]
-        assert not rig.fleet.roster.members
+        assert not rig.books.roster.members
         assert rig.ask().result().why is Why.UNAVAILABLE
 
     play(scenario, "shortest_queue", queue_max=100)
@@ -247,7 +245,7 @@ def test_another_rule_takes_over_between_two_decisions():
         await rig.add()
         asked = [rig.ask(float(at)) for at in range(20)]
         await asyncio.sleep(0.005)
-        rig.fleet.use(router_of("slimmest", PROFILE))
+        rig.books.use(router_of("slimmest", PROFILE))
         asked += [rig.ask(float(at)) for at in range(20, 40)]
         assert [mean_of(await answer) for answer in asked] == [[float(at)] for at in range(40)]
         assert asked[-1].result().parameters["widths"] == "0.25,0.25,0.25,0.25"
@@ -257,8 +255,8 @@ def test_another_rule_takes_over_between_two_decisions():
 
 def test_a_slower_server_is_found_out_by_its_batches():
     async def scenario(rig):
-        await rig.add(Told(spent_s=0.002))
-        await rig.add(Told(spent_s=0.02))
+        await rig.add(Scripted(spent_s=0.002))
+        await rig.add(Scripted(spent_s=0.02))
         for at in range(30):
             await asyncio.gather(rig.ask(float(at)), rig.ask(float(at)))
         speeds = {server.name: server.speed for server in rig.fleet.view().servers}
@@ -270,4 +268,4 @@ def test_a_slower_server_is_found_out_by_its_batches():
 @pytest.mark.parametrize("options", [{"objective_s": 0.0}, {"margin": 1.0}, {"rows_max": 0}])
 def test_what_makes_no_sense_is_refused(options):
     with pytest.raises(ServeError, match=next(iter(options))):
-        LiveFleet(WEIGHTS, PROFILE, router_of("rate", PROFILE), **options)
+        Books(WEIGHTS, PROFILE, router_of("rate", PROFILE), **options)

@@ -4,7 +4,7 @@ import asyncio
 import socket
 
 import pytest
-from tests.fleets import Told, mean_of, play, until
+from tests.fleets import Scripted, mean_of, play, until
 
 from trimtab.serving.nouns import ServerState, Why
 from trimtab.serving.server.wire import FrameReader, connected, framed, said
@@ -17,7 +17,7 @@ def cut(server):
 
 def test_what_a_dead_server_had_is_sent_elsewhere_and_answered_once():
     async def scenario(rig):
-        doomed = Told()
+        doomed = Scripted()
         await rig.add(doomed)
         doomed.gate.clear()
         asked = [rig.ask(float(at), rows=2) for at in range(5)]
@@ -36,30 +36,30 @@ def test_what_a_dead_server_had_is_sent_elsewhere_and_answered_once():
 
 def test_a_request_that_loses_two_servers_fails_with_a_sentence():
     async def scenario(rig):
-        runners = [Told(), Told()]
+        runners = [Scripted(), Scripted()]
         for runner in runners:
             await rig.add(runner)
             runner.gate.clear()
         answer = rig.ask(1.0)
         for _ in runners:
             await until(lambda: rig.fleet.view().in_flight == 1)
-            uid, count = int(rig.fleet.x.slot["uid"].max()), len(rig.fleet.roster.seated)
-            name = rig.fleet.roster.members[uid].name
+            uid, count = int(rig.books.x.slot["uid"].max()), len(rig.books.roster.seated)
+            name = rig.books.roster.members[uid].name
             cut(next(server for server in rig.servers if server.hello["name"] == name))
-            await until(lambda count=count: len(rig.fleet.roster.seated) < count)
+            await until(lambda count=count: len(rig.books.roster.seated) < count)
         for runner in runners:
             runner.gate.set()
         found = await answer
         assert found.why is Why.FAILED
         assert "two servers" in found.reason
-        await until(lambda: len(rig.fleet.slots.free) == len(rig.fleet.slots.rows))
+        await until(lambda: len(rig.books.slots.free) == len(rig.books.slots.rows))
 
     play(scenario, "shortest_queue")
 
 
 def test_a_silent_server_gets_no_work_and_may_come_back():
     async def scenario(rig):
-        quiet = Told()
+        quiet = Scripted()
         server = await rig.add(quiet)
         quiet.gate.clear()
         server.sending.acquire()  # as SIGSTOP would: no beat, no answer
@@ -70,7 +70,7 @@ def test_a_silent_server_gets_no_work_and_may_come_back():
         assert answer.result().parameters["server"] == "s1"
         server.sending.release()
         quiet.gate.set()
-        await until(lambda: len(rig.fleet.roster.seated) == 2)
+        await until(lambda: len(rig.books.roster.seated) == 2)
         assert answer.answers == 1
 
     play(scenario, "shortest_queue", silent_s=0.6)
@@ -78,7 +78,7 @@ def test_a_silent_server_gets_no_work_and_may_come_back():
 
 def test_stuck_work_is_sent_elsewhere_while_its_server_still_beats():
     async def scenario(rig):
-        stuck = Told()
+        stuck = Scripted()
         await rig.add(stuck)
         stuck.gate.clear()
         answer = rig.ask(4.0)
@@ -97,7 +97,7 @@ def test_stuck_work_is_sent_elsewhere_while_its_server_still_beats():
 
 def test_a_batch_that_raises_is_run_elsewhere():
     async def scenario(rig):
-        broken = Told()
+        broken = Scripted()
         broken.fails = lambda *key: broken.gate.is_set() and bool(rig.servers[1:])
         await rig.add(broken)
         await rig.add()
@@ -110,7 +110,7 @@ def test_a_batch_that_raises_is_run_elsewhere():
 
 def test_a_batch_that_raises_everywhere_fails_and_the_server_lives_on():
     async def scenario(rig):
-        runner = Told()
+        runner = Scripted()
         await rig.add(runner)
         runner.fails = lambda *key: True
         found = await rig.ask(1.0)
@@ -124,7 +124,7 @@ def test_a_batch_that_raises_everywhere_fails_and_the_server_lives_on():
 
 def test_a_width_that_does_not_load_is_answered_by_a_wider_one():
     async def scenario(rig):
-        runner = Told()
+        runner = Scripted()
         runner.fails_to_load = lambda segment, before, width: (segment, width) == (0, 0)
         await rig.add(runner)
         asked = [rig.ask(float(at)) for at in range(30)]
@@ -137,19 +137,19 @@ def test_a_width_that_does_not_load_is_answered_by_a_wider_one():
 
 def test_a_server_that_loads_nothing_says_so_and_goes():
     async def scenario(rig):
-        runner = Told()
+        runner = Scripted()
         runner.fails_to_load = lambda *key: True
         await rig.add(runner, ready=False)
         await until(lambda: rig.refused)
         assert "no memory" in rig.refused[0]
-        await until(lambda: not rig.fleet.roster.members)
+        await until(lambda: not rig.books.roster.members)
 
     play(scenario)
 
 
 def test_nothing_that_loads_gives_the_row_back_as_failed():
     async def scenario(rig):
-        runner = Told()
+        runner = Scripted()
         await rig.add(runner)
         for row in rig.servers[0].shop.executor.arrays.instance[0]:
             row["state"] = 0  # as if all had been unloaded
@@ -167,7 +167,7 @@ def test_bytes_that_are_no_frame_end_that_connection_only():
         await rig.add()
         sock = connected(rig.address)
         sock.sendall(b"GET / HTTP/1.1\r\n\r\n" * 4)
-        await until(lambda: len(rig.fleet.roster.members) == 1)
+        await until(lambda: len(rig.books.roster.members) == 1)
         sock.close()
         assert mean_of(await rig.ask(1.0)) == [1.0]
 
@@ -199,7 +199,7 @@ def test_a_greeting_that_is_wrong_is_refused_with_a_sentence(greeting):
             frames += reader.fill(count)
         assert b"reason" in bytes(frames[0][1])
         sock.close()
-        await until(lambda: not rig.fleet.roster.members)
+        await until(lambda: not rig.books.roster.members)
 
     play(scenario)
 
@@ -219,17 +219,17 @@ def test_a_wrong_token_or_network_does_not_join():
 
 def test_servers_join_and_leave_while_requests_run():
     async def scenario(rig):
-        await rig.add(Told(spent_s=0.001))
+        await rig.add(Scripted(spent_s=0.001))
         asked = []
         for at in range(60):
             asked.append(rig.ask(float(at)))
             await asyncio.sleep(0.003)
             if at == 15:
-                await rig.add(Told(spent_s=0.001))
+                await rig.add(Scripted(spent_s=0.001))
             if at == 30:
                 rig.servers[0].leave()
         assert [mean_of(await answer) for answer in asked] == [[float(at)] for at in range(60)]
-        await until(lambda: len(rig.fleet.roster.members) == 1)
+        await until(lambda: len(rig.books.roster.members) == 1)
         assert rig.fleet.view().resent == 0
 
     play(scenario, "shortest_queue", queue_max=100)

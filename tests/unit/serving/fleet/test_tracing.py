@@ -37,7 +37,12 @@ def traced(work, share=1.0):
 def test_a_span_tells_the_way_of_a_request():
     (span,) = traced(
         lambda tracer: tracer.ended(
-            sent(deadline_s=10.5), Why.DONE, 10.25, sent_s=10.125, server="a", widths=(0, 1, 2, 3)
+            sent(deadline_s=10.5),
+            Why.DONE,
+            10.25,
+            sent_s=10.125,
+            server="a",
+            widths=(0, 1, 2, 3),
         )
     )
     assert (span.start_time, span.end_time) == (NOW_NS, NOW_NS + 250_000_000)

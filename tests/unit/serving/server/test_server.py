@@ -7,7 +7,7 @@ import threading
 
 import numpy as np
 import pytest
-from tests.fleets import FORM, LIMIT_S, PROFILE, Told
+from tests.fleets import FORM, LIMIT_S, PROFILE, Scripted
 
 from trimtab.errors import ServeError
 from trimtab.serving.net.runner import Zeros
@@ -25,7 +25,7 @@ class Shop:
 
     def __init__(self, runner=None, warm=WARM, **options):
         self.outcomes, self.came = [], threading.Condition()
-        self.runner = runner or Told()
+        self.runner = runner or Scripted()
         self.shop = Workshop(self.runner, PROFILE, self.post, warm=warm, **options)
         self.shop.warm_up(warm)
         self.runner.ran.clear()
@@ -185,7 +185,7 @@ def test_idle_instances_are_unloaded_and_loaded_again(shop):
 @pytest.mark.parametrize("options", [{"workers": 0}, {"share": 0.0}, {"share": 1.5}])
 def test_a_server_that_makes_no_sense_is_refused(options):
     with pytest.raises(ServeError, match="workers="):
-        Server(None, Told(), FORM, digest="", name="x", **options)
+        Server(None, Scripted(), FORM, digest="", name="x", **options)
 
 
 def test_zeros_have_the_networks_shapes():

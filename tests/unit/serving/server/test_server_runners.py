@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.fleets import FORM, LIMIT_S, Told
+from tests.fleets import FORM, LIMIT_S, Scripted
 from tests.unit.serving.server.test_runners import SMALL, GraphsOnCpu, weights
 
 from trimtab.errors import ServeError
@@ -148,7 +148,7 @@ def test_the_meter_is_that_of_the_device(monkeypatch):
     )
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        server = Server(ours, Told(), FORM, digest="", name="x", device="cuda:1")
+        server = Server(ours, Scripted(), FORM, digest="", name="x", device="cuda:1")
         threads = server.begin({"warm": [], "idle_w": 1.0, "busy_w": 2.0, "knobs": {}})
         server.end()
         for thread in threads:
