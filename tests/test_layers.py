@@ -48,6 +48,19 @@ ORDER = {
         {"fleet"},
         {"service"},
     ],
+    "serving/fleet": [
+        {"__init__", "state", "tracing"},
+        {"route", "figures", "request", "member"},
+        {"pins"},
+        {"router"},
+        {"seats"},
+        {"roster"},
+        {"books"},  # what all below share
+        {"ends", "picture"},
+        {"dispatch"},
+        {"care"},
+        {"fleet"},
+    ],
     "traces": [
         {"readers"},
         {"__init__"},  # reads whatever a reader can; scenes and preparations start from it
