@@ -84,7 +84,7 @@ ORDER = {
         {"fault_claims"},
     ],
     "cli": [
-        {"shown"},
+        {"options", "shown"},
         {"bench", "compare", "plan", "reproduce", "serve", "trace", "train"},
         {"__init__"},
     ],
