@@ -26,7 +26,7 @@ ORDER = {
         {"build"},
         {"rules", "load", "training"},
         {"traces", "sim", "codecs", "serving", "llm", "metrics", "run"},
-        {"envs", "hyperscore", "live"},
+        {"envs", "hyperscore", "live", "play"},
         {"policies"},
         {"compare", "train", "report", "reproduce", "bench"},
         {"cli", "testing"},
@@ -69,9 +69,10 @@ ORDER = {
         {"prepare"},
     ],
     "policies": [
-        {"rule", "baselines", "adlro"},
+        {"networks"},
+        {"rule"},
+        {"baselines", "adlro", "dqn"},
         {"__init__"},  # finds a policy by its name
-        {"dqn"},  # is trained on top of any of them
     ],
     "reproduce": [{"asked", "tables", "trials"}, {"adlro", "llm", "slim"}, {"__init__"}],
     "report": [{"__init__", "drawing", "markup"}, {"compare", "pages", "prepare"}],

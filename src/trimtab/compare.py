@@ -14,18 +14,14 @@ import numpy as np
 from trimtab.arrays import Array
 from trimtab.build import workload
 from trimtab.columns import STATE, TOTALS
-from trimtab.core import Cluster, Status, Workload
+from trimtab.core import Cluster, Policy, Status, Workload
 from trimtab.errors import TraceError, UnknownName
 from trimtab.metrics import Result, measure
-from trimtab.policies import named
-from trimtab.policies.adlro.branches import whole as whole_by_net
-from trimtab.policies.adlro.policy import AdlroPolicy
-from trimtab.policies.rule import RulePolicy
+from trimtab.play import check_suits, play
+from trimtab.policies import check, named
 from trimtab.rules.names import unknown
-from trimtab.run import run
 from trimtab.sim import packing, rlscheduler
-from trimtab.sim.backend import SimBackend
-from trimtab.sim.whole import ended_state, is_pool, pool_totals, simulate, simulate_pool
+from trimtab.sim.whole import ended_state, pool_totals
 from trimtab.sim.world import Models, fitted, outages, unhostable
 from trimtab.traces.readers import openb
 from trimtab.traces.scenes.scene import DEFAULT, Scene, open_scene
@@ -70,7 +66,10 @@ def answers(question: Question, told: Told | None = None) -> Iterator[Result]:
     if question.order is not None or all(name in PACKERS for name in question.policies):
         yield from packed(question)
         return
+    ours = question.semantics != "rlscheduler"
     for seed in range(question.first_seed, question.first_seed + question.seeds):
+        # made before the trace is read: what cannot be made ends it before anything has run
+        made = [named(name, seed) for name in question.policies] if ours else []
         scene = open_scene(
             question.trace,
             question.cluster,
@@ -84,11 +83,13 @@ def answers(question: Question, told: Told | None = None) -> Iterator[Result]:
         )
         if question.lenient:
             scene = scene._replace(workload=hosted(scene.workload, scene.cluster))
-        for name in question.policies:
-            if question.semantics == "rlscheduler":
-                yield by_rlscheduler(scene, name, seed, question.estimate)
+        for policy in made:
+            check_suits(policy, scene)
+        for number, name in enumerate(question.policies):
+            if ours:
+                yield by_engine(scene, name, seed, question, told, made[number])
             else:
-                yield by_engine(scene, name, seed, question, told)
+                yield by_rlscheduler(scene, name, seed, question.estimate)
 
 
 def hosted(work: Workload, cluster: Cluster) -> Workload:
@@ -122,49 +123,29 @@ def check_names(question: Question) -> None:
                 raise UnknownName(unknown("packing policy", name, name, PACKERS))
         return
     for name in question.policies:
-        named(name)
+        check(name)
 
 
-def by_engine(scene: Scene, name: str, seed: int, question: Question, told: Told | None) -> Result:
-    """A rule or a pair network runs compiled, anything else through the loop; all on the same
-    engine.
-    """
-    work, cluster = fitted(scene.workload, scene.cluster)
-    models = models_of(question, scene, seed)
-    policy = named(name, seed)
-    jobs = len(work)
+def by_engine(
+    scene: Scene,
+    name: str,
+    seed: int,
+    question: Question,
+    told: Told | None,
+    policy: Policy | None = None,
+) -> Result:
+    """One policy on the engine; `policy` is the one of that name, where it is made already."""
+    jobs = len(scene.workload)
 
     def progress(ended: int) -> None:
         if told:
             told(name, ended, jobs)
 
-    if isinstance(policy, RulePolicy):
-        if not question.log and is_pool(work, cluster, policy.rule, scene.profile, models):
-            whole = simulate_pool(work, cluster, policy.rule)
-        else:
-            whole = simulate(
-                work, cluster, name, profile=scene.profile, models=models, seed=seed,
-                log=question.log, progress=progress,
-            )  # fmt: skip
-        return Result(
-            name, seed, work, cluster, whole.state, whole.totals, whole.log, whole.wall_s,
-            profile=scene.profile,
-        )  # fmt: skip
-    began_s = time.perf_counter()
-    if isinstance(policy, AdlroPolicy) and not question.log:
-        done = whole_by_net(work, cluster, scene.profile, models, policy.net)
-        progress(jobs)
-        return Result(
-            name, seed, work, cluster, done.state, done.totals, None,
-            time.perf_counter() - began_s, profile=scene.profile,
-        )  # fmt: skip
-    backend = SimBackend(work, cluster, scene.profile, models, keep_log=question.log)
-    run(backend, policy, [lambda event, snapshot: progress(int(snapshot.totals["finished"]))])
-    state, totals = np.array(backend.world.state[0]), backend.world.totals[0:1].copy()[0]
-    wall_s = time.perf_counter() - began_s
-    return Result(
-        name, seed, work, cluster, state, totals, backend.kept_log(), wall_s, profile=scene.profile
-    )
+    models = models_of(question, scene, seed)
+    return play(
+        policy or named(name, seed), scene, models, seed=seed, label=name, log=question.log,
+        progress=progress,
+    )  # fmt: skip
 
 
 def models_of(question: Question, scene: Scene, seed: int) -> Models:

@@ -67,7 +67,7 @@ def test_a_name_with_a_slip_suggests_the_plug_ins(installed):
 
 def test_the_plug_in_chooses_the_node_that_adds_the_fewest_watts(installed):
     code = """
-from trimtab.core import cluster, workload
+from trimtab import cluster, workload
 from trimtab.policies import named
 from trimtab.sim.backend import SimBackend
 # 2 of 8 cores: 1/4 of 400 W dynamic; of 16 cores: 1/8 of 600 W = 75 W, the least

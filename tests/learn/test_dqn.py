@@ -7,6 +7,7 @@ from trimtab.build import cluster, workload
 from trimtab.core import Profile, Shape
 from trimtab.policies.dqn.field import BatchedField, Windows, demonstrations, ground
 from trimtab.policies.dqn.learner import Learner, Settings, train
+from trimtab.policies.rule import RulePolicy
 from trimtab.sim.world import Models
 
 pytestmark = pytest.mark.learn
@@ -61,6 +62,6 @@ def test_it_learns_which_node_each_kind_of_job_belongs_on(settings, share):
     told = list(train(field, learner, lambda one: float(held.by_learner(one).mean()), every=2_000))
     assert told[-1].step >= on.steps
     best_s = min(one.jct_s for one in told)
-    fcfs_s = held.by_policy("fcfs").mean()
+    fcfs_s = held.by_policy(lambda: RulePolicy("fcfs")).mean()
     assert best_s < share * fcfs_s  # a node of its own for each kind: about a quarter
     assert best_s < untrained_s

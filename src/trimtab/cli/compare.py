@@ -27,9 +27,13 @@ OURS = {  # what the policies by name do; other packages' are listed with their 
     "mct": "minimum completion time: each job, oldest first, where it is expected to end first",
     "fluid": "routes job kinds over node kinds by a linear programme; preempts and steals",
     "gavel": "shares of time on node kinds by a linear programme over jobs, in rounds; preempts",
-    "adlro": "learned: chooses pairs of job and node, stops and moves jobs (ADLRO)",
+    "adlro": "learned: chooses pairs of job and node, stops and moves jobs (ADLRO); adlro:PATH "
+    "takes a network that `trimtab train adlro` made",
     "adlro-rule": "the rule that guides adlro, without its network",
-    "adlro-drift": "adlro that notices changed speeds and new kinds of job, and corrects them",
+    "adlro-drift": "adlro that notices changed speeds and new kinds of job, and corrects them; "
+    "adlro-drift:PATH takes the same networks",
+    "dqn": "learned: a deep Q-network over nodes (ADLRO); none ships, dqn:PATH takes one that "
+    "`trimtab train dqn` made",
 }
 DEMO = ("fcfs", "sjf", "fcfs+easy", "sjf+easy+best", "wfp3+easy+fastest", "las+easy+fastest")
 
@@ -56,6 +60,9 @@ rlscheduler`
 `trimtab compare fcfs sjf+fastest --seeds 5 --hyperscore fcfs`
 
 `trimtab compare fluid mct --trace adlro:load=0.7,estimate=noisy,sizes=philly,jobs=1000`
+
+`trimtab compare dqn:run/dqn.onnx adlro:mine adlro --trace adlro` — what `trimtab train` made: a
+file, or its folder
 
 `trimtab compare fluid mct --trace adlro --cluster adlro:volta=32,turing=16,radeon=16`
 """

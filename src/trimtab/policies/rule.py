@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from trimtab.core import Decision, Snapshot
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from trimtab.core import Cluster, Decision, Profile, Snapshot, Workload
 from trimtab.rules.names import BACKFILLS, Rule, parse
 from trimtab.rules.plan import decide, decide_conservative
 from trimtab.rules.seen import decisions_of, world_of
+
+if TYPE_CHECKING:
+    from trimtab.sim.whole import Whole
+    from trimtab.sim.world import Models
 
 
 class RulePolicy:
@@ -29,3 +36,23 @@ class RulePolicy:
             if not world.head[0]["full"]:
                 return decisions_of(world)
             self._room *= 2
+
+    def whole(
+        self,
+        workload: Workload,
+        cluster: Cluster,
+        profile: Profile,
+        models: Models,
+        *,
+        log: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> Whole:
+        """A whole trace in compiled code; see `play`."""
+        from trimtab.sim.whole import is_pool, simulate, simulate_pool  # a live loop needs none
+
+        if not log and is_pool(workload, cluster, self.rule, profile, models):
+            return simulate_pool(workload, cluster, self.rule)
+        return simulate(
+            workload, cluster, self.name, profile=profile, models=models, seed=self.rule.seed,
+            log=log, progress=progress,
+        )  # fmt: skip

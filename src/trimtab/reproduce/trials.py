@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trimtab.errors import TrimtabError
+from trimtab.policies import file_of
 from trimtab.sources import reached
 
 KEPT_IN = "trials.jsonl"
@@ -55,8 +56,8 @@ def finished(
     known = {} if keep is None else read_kept(keep)
     missing = []
     for trial in trials:
-        if (source_of(trial.call), trial.key) in known:
-            yield trial, known[source_of(trial.call), trial.key]
+        if (follows(trial), trial.key) in known:
+            yield trial, known[follows(trial), trial.key]
         else:
             missing.append(trial)
     count = min(workers or os.cpu_count() or 1, len(missing))
@@ -131,6 +132,13 @@ def source_of(call: str) -> str:
     return found.hexdigest()[:16]
 
 
+def follows(trial: Trial) -> str:
+    """A hash of all that a trial follows from: its source, and the file of a policy's network."""
+    file = file_of(str(trial.settings.get("policy", "")))
+    source = source_of(trial.call)
+    return source + sha256(file.read_bytes()).hexdigest()[:16] if file else source
+
+
 def read_kept(folder: Path) -> dict[tuple[str, str], Any]:
     """Outcomes by source and key; a line that was cut off while it was written counts for none."""
     known = {}
@@ -146,7 +154,7 @@ def read_kept(folder: Path) -> dict[tuple[str, str], Any]:
 
 def add_kept(folder: Path, trial: Trial, outcome: Any) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    row = {"source": source_of(trial.call), "key": trial.key, "outcome": outcome}
+    row = {"source": follows(trial), "key": trial.key, "outcome": outcome}
     with open(folder / KEPT_IN, "a+b") as file:
         size = file.seek(0, os.SEEK_END)
         if size:

@@ -1,6 +1,7 @@
 """Checks for other people's plug-ins: each drives the thing and names the rule that it breaks.
 
 check_policy(MyPolicy())                   or check_policy(MyPolicy), made from a seed
+check_policy("dqn:run/dqn.onnx")           or any other name that `trimtab compare` takes
 check_backend(MyBackend)                   called with a workload and a cluster
 check_codec(MyCodec(...), jobs, machine)
 """

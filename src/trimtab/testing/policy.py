@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from trimtab.core import Decision, Event, Policy, Snapshot, Status, Wait, What
+from trimtab.policies import named
 from trimtab.run import MOST_ROUNDS, run
 from trimtab.sim.backend import SimBackend
 from trimtab.testing.cases import MOST_INSTANTS, small_cases
 from trimtab.testing.look import copied, difference, first_difference, listed, rows
 
 
-def check_policy(policy: Policy | Callable[[int], Policy]) -> None:
-    """Drive a policy, or what makes one from a seed, from an empty queue to an overloaded cluster.
+def check_policy(policy: Policy | Callable[[int], Policy] | str) -> None:
+    """Drive a policy from an empty queue to an overloaded cluster: itself, its name, or what makes
+    one from a seed.
 
     Rules: it returns Decisions alone, on jobs and nodes that exist; what it decides at once fits at
     once; it changes nothing it is shown; it decides the same again; it leaves no job waiting.
     """
-    make = _maker(policy)
-    name = getattr(policy, "name", getattr(policy, "__name__", type(policy).__name__))
+    name = policy if isinstance(policy, str) else ""
+    make = _maker(partial(named, name) if name else policy)
+    name = name or getattr(policy, "name", getattr(policy, "__name__", type(policy).__name__))
     for case, backend in small_cases():
         _drive_policy(f"policy {name}, {case}", make(), make(), backend)
     for case, backend in small_cases():

@@ -144,11 +144,11 @@ def check_places(keep: Path | None, json_file: str | None, report: Path | None) 
 
 def checked_names(policies: str | None) -> list[str] | None:
     """The policies between commas; raises for one that is unknown before anything long begins."""
-    from trimtab.policies import named
+    from trimtab.policies import check
 
     names = between_commas(policies)
     for name in names or ():
-        named(name)
+        check(name)
     return names
 
 

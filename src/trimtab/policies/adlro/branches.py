@@ -8,6 +8,7 @@ worth of the candidate against waiting, without the noise of the arrivals.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -40,6 +41,7 @@ from trimtab.sim.choice import OK, relocate, start, stop
 from trimtab.sim.kernel import advance
 from trimtab.sim.log import MOVED
 from trimtab.sim.loop import queue_of
+from trimtab.sim.whole import Whole
 from trimtab.sim.world import Models, check_hostable, make_world
 
 CELL_TYPE = from_dtype(CELL)
@@ -322,24 +324,19 @@ class Branches:
         return np.asarray(self.world.totals["system_s"]) / self.jobs
 
 
-class Whole(NamedTuple):
-    """A trace that was run to its end."""
-
-    state: Array  # (J,) STATE
-    totals: Array  # () TOTALS
-
-
 def whole(
     workload: Workload, cluster: Cluster, profile: Profile, models: Models, net: Net
 ) -> Whole:
     """Run a whole trace in compiled code, as `run` does with AdlroPolicy on a SimBackend."""
     check_hostable(workload, cluster)
+    began_s = time.perf_counter()
     played = Branches([workload], [cluster], profile, models, tries=1)
     played.finish(net)
     left = int(played.world.head["batch_left"][0])
     if left:
         raise PolicyError(f"{left} jobs can never run: their nodes failed for good")
-    return Whole(np.array(played.world.state[0]), played.world.totals[0:1].copy()[0])
+    state, totals = np.array(played.world.state[0]), played.world.totals[0:1].copy()[0]
+    return Whole(state, totals, None, time.perf_counter() - began_s)
 
 
 def runs_at_once(work: Workload, cluster: Cluster) -> int:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from trimtab.core import Decision, Profile, Snapshot
 from trimtab.errors import PolicyError
 from trimtab.policies.adlro.memory import RuntimeMemory
 from trimtab.policies.adlro.net import Net
-from trimtab.policies.adlro.policy import AdlroPolicy
+from trimtab.policies.adlro.policy import SHIPPED, AdlroPolicy
 from trimtab.policies.adlro.stretches import ASKED, KEPT, Ran, Stretches, change_at, revised
 
 WARM = 16  # runs that tell the spread of a stream before it is tested
@@ -355,6 +356,11 @@ class DriftPolicy:
             self.changes.append(Change(snapshot.now_s, "rolled back"))
         elif len(end_s) == self.window and over.all():
             self._trial = None
+
+
+def watched(path: str | Path = SHIPPED, seed: int = 0) -> DriftPolicy:
+    """The policy around a network, as `adlro-drift` and `adlro-drift:PATH` name it."""
+    return DriftPolicy(AdlroPolicy(path), seed=seed)
 
 
 def _check(window: int, gather: int, ready_after_s: float) -> None:

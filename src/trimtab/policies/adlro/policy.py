@@ -1,8 +1,8 @@
 """The learned scheduler for mixed GPUs: starts, stops and moves jobs, one pair at a time.
 
 named("adlro")               the shipped network over the guiding rule
+named("adlro:run")           the network that `trimtab train adlro --out run` left there
 named("adlro-rule")          the guiding rule alone
-AdlroPolicy("my/adlro.onnx")
 
 Full mode of ADLRO (sec. 3.3 and 4): Q of every (job, GPU) pair and of waiting, masked to what is
 possible. Differs: docs/policies/adlro.md.
@@ -10,17 +10,23 @@ possible. Differs: docs/policies/adlro.md.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trimtab.arrays import Array
-from trimtab.core import Decision, Snapshot, Stop, Wait
+from trimtab.core import Cluster, Decision, Profile, Snapshot, Stop, Wait, Workload
 from trimtab.errors import PolicyError
 from trimtab.policies.adlro.net import GUIDE, Net, net_of
 from trimtab.policies.adlro.pairs import CELL, FEATURES, MOST, WIDTH, choose_seen, decisions_of
+from trimtab.policies.networks import file_at, opened, remedy
 from trimtab.rules.seen import world_of
+
+if TYPE_CHECKING:
+    from trimtab.sim.whole import Whole
+    from trimtab.sim.world import Models
 
 SHIPPED = Path(__file__).with_name("adlro.onnx")
 OPSET = 17  # of ONNX: any runtime of the last years knows it
@@ -46,6 +52,26 @@ class AdlroPolicy:
             return decisions  # the loop looks again after a stop
         return [*decisions, Wait(snapshot.now_s)]
 
+    def whole(
+        self,
+        workload: Workload,
+        cluster: Cluster,
+        profile: Profile,
+        models: Models,
+        *,
+        log: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> Whole | None:
+        """A whole trace in compiled code, which keeps no log; see `play`."""
+        if log:
+            return None
+        from trimtab.policies.adlro.branches import whole  # a live loop needs no simulator
+
+        done = whole(workload, cluster, profile, models, self.net)
+        if progress:
+            progress(len(workload))
+        return done
+
 
 class AdlroRule(AdlroPolicy):
     """The guiding rule alone: shortest completion first, stops for shorter jobs, moves to faster
@@ -60,23 +86,10 @@ class AdlroRule(AdlroPolicy):
 
 def read_net(path: str | Path) -> Net:
     """The network of an ONNX file that `write_net` made: its weights are outputs of the graph."""
-    import onnxruntime
-
-    if not Path(path).is_file():
-        raise PolicyError(f"{path}: no such file; make one with `trimtab train adlro --out DIR`")
-    try:
-        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    except Exception as problem:
-        raise PolicyError(
-            f"{path}: not a readable ONNX network ({type(problem).__name__}); "
-            "make it anew with `trimtab train adlro --out DIR`"
-        ) from problem
-    told = session.get_modelmeta().custom_metadata_map
+    path = file_at(path, "adlro")
+    session, told = opened(path, "adlro")
     if told.get("features") != ",".join(FEATURES):
-        raise PolicyError(
-            f"{path}: made for other features than this version's; train it anew "
-            "with `trimtab train adlro --out DIR`"
-        )
+        raise PolicyError(f"{path}: made for other features than this version's; {remedy('adlro')}")
     names = [output.name for output in session.get_outputs()][1:]
     parts = session.run(names, {"rows": np.zeros((1, WIDTH), np.float32)})
     layers = list(zip(parts[::2], parts[1::2]))

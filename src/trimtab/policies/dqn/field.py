@@ -9,19 +9,18 @@ from typing import NamedTuple
 import numpy as np
 
 from trimtab.arrays import Array
-from trimtab.core import Cluster, Profile, Start, Status, Workload
+from trimtab.core import Cluster, Policy, Profile, Start, Status, Workload
 from trimtab.envs.batched import BatchedEnv
 from trimtab.envs.engine import episode_of, weights_of
 from trimtab.errors import PolicyError
-from trimtab.policies import named
+from trimtab.play import play
 from trimtab.policies.dqn.learner import Learner, Settings
 from trimtab.policies.dqn.policy import Layout, seen_now
 from trimtab.policies.dqn.replay import Replay
 from trimtab.policies.rule import RulePolicy
-from trimtab.run import run
 from trimtab.sim.backend import SimBackend
-from trimtab.sim.whole import simulate
 from trimtab.sim.world import Models, fitted
+from trimtab.traces.scenes.scene import Scene
 
 
 @dataclass(frozen=True)
@@ -155,21 +154,15 @@ class Windows:
     def by_learner(self, learner: Learner) -> Array:
         return self.jct_s(learner.best, learner.layout)
 
-    def by_policy(self, name: str) -> Array:
-        """The same of a policy by its name, which sees the whole queue."""
-        return np.array([self._whole_s(name, int(start)) for start in self.starts])
+    def by_policy(self, made: Callable[[], Policy]) -> Array:
+        """The same of a policy, made anew for each window, which sees the whole queue."""
+        return np.array([self._whole_s(made(), int(start)) for start in self.starts])
 
-    def _whole_s(self, name: str, start: int) -> float:
+    def _whole_s(self, policy: Policy, start: int) -> float:
         on = self.on
         part = episode_of(on.workload, start, on.jobs)
-        policy = named(name)
-        if isinstance(policy, RulePolicy):
-            state = simulate(part, on.cluster, name, profile=on.profile, models=on.models).state
-        else:
-            backend = SimBackend(part, on.cluster, on.profile, on.models)
-            run(backend, policy)
-            state = backend.world.state[0]
-        return float((state["end_s"] - part.jobs["submit_s"]).mean())
+        done = play(policy, Scene(part, on.cluster, on.profile, part.source, False), on.models)
+        return float((done.state["end_s"] - part.jobs["submit_s"]).mean())
 
 
 def demonstrations(on: Ground, settings: Settings, rule: str) -> Replay:

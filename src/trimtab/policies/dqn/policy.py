@@ -1,7 +1,7 @@
 """Deep Q-network over the node grid (ADLRO sec. 3.3 and 4): what it sees, and a trained one at
 work.
 
-DqnPolicy("run/dqn.onnx")        made by `trimtab train dqn --out run`
+named("dqn:run/dqn.onnx")        made by `trimtab train dqn --out run`
 
 Runs by onnxruntime, without torch. Training is in `dqn_learner`; how this differs from the paper
 is in docs/policies/adlro-dqn.md.
@@ -21,12 +21,12 @@ from trimtab.codecs.grid import SINGLE, GridCodec
 from trimtab.codecs.queue import PRIORITY, WIDTH
 from trimtab.core import Decision, Snapshot, Start, Wait
 from trimtab.errors import PolicyError
+from trimtab.policies.networks import file_at, opened
 
 MODES = ("full", "paper")
 TRUNKS = ("cnn", "set")
 LOAD = 1  # channel of the grid: the utilisation that the paper's state holds
 OPSET = 17  # of the ONNX file: every runtime since 2022 has it
-REMEDY = "train one with `trimtab train dqn --out DIR`"
 
 
 @dataclass(frozen=True)
@@ -105,10 +105,10 @@ class DqnPolicy:
     """
 
     def __init__(self, path: str | Path, seed: int = 0) -> None:
-        self.path, self.name = Path(path), f"dqn:{Path(path).name}"
-        self.told = _read(self.path)
+        self.path = file_at(path, "dqn")
+        self.name = f"dqn:{self.path.name}"
+        self._session, self.told = opened(self.path, "dqn")
         self.trained = Layout(**json.loads(self.told["layout"]))
-        self._session = _session(self.path)
         self._layout: Layout | None = None
 
     def decide(self, snapshot: Snapshot) -> list[Decision]:
@@ -137,50 +137,26 @@ class DqnPolicy:
             self._layout.nodes,
             self._layout.resources,
         ):
-            kinds = snapshot.profile.rate.shape[0]
-            _check(self.path, self.trained, nodes, resources, kinds)
+            self.suits(nodes, resources, snapshot.profile.rate.shape[0])
             self._layout = Layout(**asdict(self.trained) | {"nodes": nodes, "resources": resources})
             self._codec = self._layout.codec()
         return self._layout, self._codec
 
-
-def _check(path: Path, trained: Layout, nodes: int, resources: int, kinds: int) -> None:
-    """Refuse a cluster that the network cannot see."""
-    if trained.trunk == "cnn" and nodes != trained.nodes:
-        raise PolicyError(
-            f"{path}: a network with trunk=cnn for {trained.nodes} nodes, and this cluster has "
-            f"{nodes}; train it for this cluster, or with --set trunk=set for any size"
-        )
-    if trained.mode == "full" and resources != trained.resources:
-        raise PolicyError(
-            f"{path}: a network for {trained.resources} resources, and this cluster has "
-            f"{resources}; train it for this cluster"
-        )
-    if trained.mode == "paper" and kinds != trained.kinds:
-        raise PolicyError(
-            f"{path}: a network for {trained.kinds} kinds of job, and there are {kinds}; "
-            "train it for these jobs, or with --set mode=full"
-        )
-
-
-def _session(path: Path) -> Any:
-    import onnxruntime
-
-    quiet = onnxruntime.SessionOptions()
-    quiet.intra_op_num_threads = 1  # a decision is too small to share
-    return onnxruntime.InferenceSession(str(path), quiet, providers=["CPUExecutionProvider"])
-
-
-def _read(path: Path) -> dict[str, str]:
-    """What the file says of itself."""
-    if not path.is_file():
-        raise PolicyError(f"{path}: no such file; {REMEDY}")
-    try:
-        told: dict[str, str] = _session(path).get_modelmeta().custom_metadata_map
-    except Exception as problem:  # onnxruntime's own kinds
-        raise PolicyError(
-            f"{path}: not a readable ONNX network ({type(problem).__name__}); {REMEDY}"
-        ) from problem
-    if "layout" not in told:
-        raise PolicyError(f"{path}: an ONNX network, but none of ours (no layout); {REMEDY}")
-    return told
+    def suits(self, nodes: int, resources: int, kinds: int) -> None:
+        """Raise for a cluster that the network cannot see, or kinds of job that it cannot."""
+        path, trained = self.path, self.trained
+        if trained.trunk == "cnn" and nodes != trained.nodes:
+            raise PolicyError(
+                f"{path}: a network with trunk=cnn for {trained.nodes} nodes, and this cluster has "
+                f"{nodes}; train it for this cluster, or with --set trunk=set for any size"
+            )
+        if trained.mode == "full" and resources != trained.resources:
+            raise PolicyError(
+                f"{path}: a network for {trained.resources} resources, and this cluster has "
+                f"{resources}; train it for this cluster"
+            )
+        if trained.mode == "paper" and kinds != trained.kinds:
+            raise PolicyError(
+                f"{path}: a network for {trained.kinds} kinds of job, and there are {kinds}; "
+                "train it for these jobs, or with --set mode=full"
+            )

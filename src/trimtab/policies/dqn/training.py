@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from trimtab.policies.dqn.field import (
 )
 from trimtab.policies.dqn.learner import Learner, Settings, train
 from trimtab.policies.dqn.net import export
+from trimtab.policies.rule import RulePolicy
 from trimtab.sim.world import Models
 from trimtab.traces.scenes.presets import preset
 from trimtab.traces.scenes.scene import open_scene
@@ -151,7 +153,7 @@ def grounds(
 
 def best_rule(windows: Windows) -> tuple[str, float]:
     """The rule with the least mean completion time, and that."""
-    found = {rule: float(windows.by_policy(rule).mean()) for rule in RULES}
+    found = {rule: float(windows.by_policy(partial(RulePolicy, rule)).mean()) for rule in RULES}
     rule = min(found, key=lambda name: found[name])
     return rule, found[rule]
 
@@ -182,12 +184,6 @@ def tested(
         "permuted_s": float(permuted(learner, test, orders, seed).mean()),
         "spent_s": spent_s,
     }
-
-
-def tested_policy(policy: str, windows: int = 8, window_jobs: int = 500) -> list[float]:
-    """(windows,) mean completion times of a policy by its name, on the same windows."""
-    test = adlro_windows(TEST_SEED, scene(), windows, window_jobs)
-    return [float(one) for one in test.by_policy(policy)]
 
 
 def scene(shuffle: int | None = None) -> tuple[Cluster, Profile, Models]:

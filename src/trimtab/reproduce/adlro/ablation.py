@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from trimtab.errors import TrimtabError, UnknownName
+from trimtab.policies import named
 from trimtab.reproduce.adlro.claims import Claim, told, unmeasured
 from trimtab.reproduce.asked import Asked
 from trimtab.reproduce.tables import Row, Table, mean_row, ratio_row, rows_of
 from trimtab.reproduce.trials import Trial
 
 TRAINED = "trimtab.policies.dqn.training:tested"
-BY_NAME = "trimtab.policies.dqn.training:tested_policy"
+BY_NAME = f"{__name__}:beside"
 BESIDE = ("fcfs", "fcfs+affinity", "sjf+fastest", "mct", "gavel", "adlro")
 TEACHER = "sjf+fastest"  # whose decisions are imitated
 STRONGEST = "mct"  # of those that, like the DQN, never stop a job
@@ -78,6 +79,14 @@ def _trial(setup: Setup, name: str, seed: int) -> Trial:
     settings = VARIANTS[name] | {"steps": steps, "explore_steps": steps // 2}
     more = {"shuffle": True} if name == SHUFFLED else {}
     return Trial(TRAINED, {"policy": name, "settings": settings, "seed": seed, **more})
+
+
+def beside(policy: str, windows: int = 8, window_jobs: int = 500) -> list[float]:
+    """(windows,) mean completion times of a policy by its name, on the windows of the trainings."""
+    from trimtab.policies.dqn.training import TEST_SEED, adlro_windows, scene  # costs torch
+
+    test = adlro_windows(TEST_SEED, scene(), windows, window_jobs)
+    return [float(one) for one in test.by_policy(lambda: named(policy))]
 
 
 def outcome(setup: Setup, found: Mapping[str, Any]) -> dict[str, Any]:

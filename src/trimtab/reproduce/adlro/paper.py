@@ -18,7 +18,7 @@ from typing import Any
 
 from trimtab.errors import TrimtabError, UnknownName
 from trimtab.hyperscore import scores
-from trimtab.policies import named
+from trimtab.policies import check
 from trimtab.reproduce.adlro import small_cases
 from trimtab.reproduce.adlro.claims import (
     BASELINES,
@@ -99,7 +99,7 @@ NOTES = {
 def _problem(name: str) -> str:
     """Why the policy cannot be made here, as where its network is not trained yet; "" = it can."""
     try:
-        named(name)
+        check(name)
     except TrimtabError as problem:
         return str(problem)
     return ""

@@ -10,15 +10,10 @@ import numpy as np
 
 from trimtab.core import Cluster, Profile, Status, Workload
 from trimtab.metrics import Result, measure, useful_utilization
+from trimtab.play import play
 from trimtab.policies import named
-from trimtab.policies.adlro.branches import whole as whole_by_net
-from trimtab.policies.adlro.policy import AdlroPolicy
-from trimtab.policies.rule import RulePolicy
-from trimtab.run import run
-from trimtab.sim.backend import SimBackend
-from trimtab.sim.whole import simulate
-from trimtab.sim.world import Models, fitted
-from trimtab.traces.scenes.scene import open_scene
+from trimtab.sim.world import Models
+from trimtab.traces.scenes.scene import Scene, open_scene
 
 STARTUP_S = MOVE_S = 30.0
 KEPT = (
@@ -51,20 +46,7 @@ def while_arriving(result: Result) -> dict[str, float]:
 
 
 def result_of(work: Workload, machine: Cluster, profile: Profile, policy: str, seed: int) -> Result:
-    """A rule or a pair network runs compiled, anything else through the loop; all on the same
-    engine.
-    """
-    work, machine = fitted(work, machine)
+    """A policy by its name on these jobs, with start-ups and moves as above."""
     models = Models(startup_s=STARTUP_S, move_s=MOVE_S)
-    chosen = named(policy, seed)
-    if isinstance(chosen, RulePolicy):
-        whole = simulate(work, machine, policy, profile=profile, models=models, seed=seed)
-        state, totals = whole.state, whole.totals
-    elif isinstance(chosen, AdlroPolicy):
-        done = whole_by_net(work, machine, profile, models, chosen.net)
-        state, totals = done.state, done.totals
-    else:
-        backend = SimBackend(work, machine, profile, models)
-        run(backend, chosen)
-        state, totals = np.array(backend.world.state[0]), backend.world.totals[0:1].copy()[0]
-    return Result(policy, seed, work, machine, state, totals, profile=profile)
+    scene = Scene(work, machine, profile, work.source, False)
+    return play(named(policy, seed), scene, models, seed=seed, label=policy)
