@@ -2,7 +2,6 @@
 
 import shutil
 import signal
-import time
 
 import numpy as np
 import psutil
@@ -15,12 +14,11 @@ pytestmark = pytest.mark.live
 
 IMAGE = np.random.default_rng(7).random((1, 3, 32, 32), np.float32)
 BODY = body_of(IMAGE)
+CROWD = 32
 
 
 def test_killed_servers_lose_nothing_and_come_back():
-    with Serving(
-        "--servers", "2", "--router", "shortest_queue", "--objective-ms", "2000"
-    ) as serving:
+    with Serving("--servers", "2", "--router", "shortest_queue", "--queue-max", "64") as serving:
         right = post(serving, BODY)[1]["outputs"][0]["data"]
         running = Load(serving, 8, BODY)
         for turn in range(2):
@@ -82,28 +80,32 @@ def test_servers_end_when_their_front_is_killed():
         assert len(servers) == 2
         serving.process.kill()
         serving.process.wait(10)
-        assert psutil.wait_procs(servers, timeout=10)[1] == []
+        assert psutil.wait_procs(servers, timeout=60)[1] == []
 
 
-def test_overload_is_refused_quickly_and_the_answers_stay_in_time():
-    # a slow server, so that a few clients are an overload: half a second a batch and more
-    with Serving("--shares", "0.2", "--router", "slimmest", "--objective-ms", "300") as serving:
-        alone = Load(serving, 4, BODY)
-        time.sleep(2.0)
-        alone.stop()
-        swamped = Load(serving, 48, BODY, pause_s=0.05)
-        time.sleep(4.0)
-        swamped.stop()
+def test_overload_is_refused_quickly_and_what_is_let_in_does_not_queue_behind_the_crowd():
+    # a server that rests for 49 of 50 seconds: on any machine it is slower than those who ask
+    options = ("--shares", "0.02", "--router", "slimmest", "--objective-ms", "300")
+    with Serving(*options) as serving:
+        running = Load(serving, CROWD, BODY, pause_s=0.2)
+        serving.until(lambda: min(map(len, ended(running))) > 20, 120)
+        running.stop()
         text = serving.text()
         assert serving.stop() == 0
-    assert swamped.statuses() == {200, 429} or swamped.statuses() == {200, 503}, text
-    assert not swamped.errors
-    done = [spent_s for status, spent_s, _ in swamped.answers if status == 200]
-    refused = [spent_s for status, spent_s, _ in swamped.answers if status != 200]
-    assert len(refused) > 20
-    # what is let in is answered as fast as without the crowd
-    assert len(done) / 4.0 > 0.5 * len(alone.answers) / 2.0
-    assert np.median(refused) < np.median(done) / 3
+    assert running.statuses() == {200, 429} or running.statuses() == {200, 503}, text
+    assert not running.errors
+    done, refused = ended(running)
+    assert np.median(refused) < np.median(done)
+    # those let in at once on average, by Little's law: what comes in beyond them is refused
+    assert sum(done) / (running.ended_s - running.began_s) < CROWD / 2
+
+
+def ended(load):
+    """Seconds that each request took: those answered, those refused."""
+    with load.lock:
+        told = list(load.answers)
+    done = [spent_s for status, spent_s, _ in told if status == 200]
+    return done, [spent_s for status, spent_s, _ in told if status != 200]
 
 
 def test_a_corrupt_router_falls_back_and_says_so(tmp_path):

@@ -74,6 +74,7 @@ def test_a_mistake_is_one_line_without_a_traceback(words, text):
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on(tmp_path):
     kept = tmp_path / "kept" / "trials.jsonl"
     words = [

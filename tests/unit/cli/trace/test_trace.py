@@ -203,6 +203,7 @@ def interrupted(words, begun):
     return process.returncode, out, err
 
 
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("step", ["plan.json", "sums"])
 def test_ctrl_c_in_a_preparation_is_one_line_and_the_same_command_goes_on(
     prepared, twin, tmp_path, step
@@ -215,6 +216,7 @@ def test_ctrl_c_in_a_preparation_is_one_line_and_the_same_command_goes_on(
     assert hashes(out) == hashes(prepared[0])
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_in_a_generator_is_one_line_and_the_same_command_goes_on(twin, tmp_path):
     out = tmp_path / "out"
     words = ("trace", "generate", TWIN, *SMALL, "--out", out)
@@ -224,6 +226,7 @@ def test_ctrl_c_in_a_generator_is_one_line_and_the_same_command_goes_on(twin, tm
     assert hashes(out) == hashes(twin[0])
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_is_known_under_any_name_that_a_library_gives_it(capsys):
     with pytest.raises(typer.Exit) as stopped, resumable():
         try:

@@ -53,6 +53,7 @@ def test_one_that_does_not_listen_is_ended_for_good(tmp_path, plan, monkeypatch)
     assert ended()
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_an_interruption_ends_the_command(tmp_path, plan):
     timer = threading.Thread(target=interrupt)
     timer.start()

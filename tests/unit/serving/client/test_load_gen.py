@@ -98,10 +98,10 @@ def test_latency_counts_from_the_planned_moment_where_the_server_holds_the_sende
 
     with serving(slow) as server:
         found = drive(server.port, [ASK], np.zeros(4), connections=1)
-    # one connection: the fourth waits for three others before it is even sent
-    assert found.sent_s[3] >= 0.15
-    assert found.latency_s[3] >= 0.2
-    assert found.late_ms >= 150
+    # one connection: each waits for all before it and is sent only then
+    assert (np.diff(found.sent_s) >= 0.05).all()
+    assert (found.latency_s >= found.sent_s + 0.05).all()
+    assert found.sent_s[2] < found.late_ms / 1e3 <= found.sent_s[3]
 
 
 def test_connections_are_kept_and_no_more_are_opened_than_allowed():
@@ -111,12 +111,15 @@ def test_connections_are_kept_and_no_more_are_opened_than_allowed():
 
 
 def test_each_client_of_a_closed_run_waits_for_its_answer():
-    flying, most = 0, 0
+    flying, most, together = 0, 0, asyncio.Event()
 
     async def count(writer, body, number) -> None:
         nonlocal flying, most
         flying += 1
         most = max(most, flying)
+        if flying == 3:
+            together.set()
+        await together.wait()
         await asyncio.sleep(0.01)
         flying -= 1
         writer.write(ok(b""))
@@ -124,8 +127,12 @@ def test_each_client_of_a_closed_run_waits_for_its_answer():
     with serving(count) as server:
         found = drive_closed(server.port, [ASK], 0.3, clients=3)
     assert most == 3
-    assert found.good.all() and 3 < len(found.status) <= 93
-    assert found.rate_hz == pytest.approx(len(found.status) / 0.3, rel=0.5)
+    assert found.good.all() and len(found.status) <= 93
+    done_s = found.planned_s + found.latency_s
+    assert (
+        len(found.status) > 3 or done_s.min() > 0.29
+    )  # an answer in time is followed by a request
+    assert 0 < found.rate_hz <= 3 / 0.01
 
 
 def test_faults_are_counted_by_kind():
