@@ -1,29 +1,66 @@
-"""The command line. Options are the keyword arguments of what they call; mistakes print one
-line.
-"""
+"""The command line: options are keyword arguments of what they call, a mistake is one line."""
 
 from __future__ import annotations
 
 import sys
+from typing import Annotated, NoReturn
 
 import typer
 
-from trimtab.cli import compare, train
+from trimtab import __version__
+from trimtab.cli import compare, demo, train
 from trimtab.cli.bench import bench
 from trimtab.cli.plan import plan
 from trimtab.cli.reproduce import reproduce
 from trimtab.cli.serve import serve
-from trimtab.cli.shown import err, escaped, say
+from trimtab.cli.shown import err, escaped, out, say
 from trimtab.cli.trace import prepare, trace
 from trimtab.errors import TrimtabError
 
+# extra: the top-level modules that it brings
+BROUGHT = {
+    "train": ("torch", "tensorboard", "torchhd", "river", "PIL"),
+    "serve": ("httptools", "orjson", "grpc", "google", "onnx", "prometheus_client", "uvloop"),
+    "prepare": ("duckdb",),
+    "otel": ("opentelemetry",),
+    "ray": ("ray",),
+    "kubernetes": ("kubernetes",),
+}
+EXTRA_OF = {module: extra for extra, modules in BROUGHT.items() for module in modules}
+
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     help="Simulate, compare and run resource orchestrators for heterogeneous clusters.",
+    epilog="""
+**Start with**
+
+`trimtab demo` — learned policies that ship beside the strongest rules, in a minute
+
+`trimtab COMMAND --help` — every option of a command, with examples
+""",
 )
+
+
+def show_version(wanted: bool) -> None:
+    if wanted:
+        out.print(f"trimtab {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def trimtab(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=show_version, is_eager=True, help="Print the version and leave."
+        ),
+    ] = False,
+) -> None: ...
+
+
+app.add_typer(demo.app)
 app.add_typer(compare.app)
 app.add_typer(bench.app)
 app.add_typer(train.app)
@@ -38,26 +75,29 @@ def main() -> None:
     """Run the command line; a user's mistake is one line on standard error and exit code 2."""
     try:
         sys.exit(app(standalone_mode=False) or 0)
-    except TrimtabError as mistake:
-        err.print(f"[bold red]error:[/] {escaped(str(mistake))}", highlight=False, soft_wrap=True)
-        sys.exit(2)
+    except (TrimtabError, OSError) as mistake:
+        if isinstance(mistake, BrokenPipeError):
+            sys.stderr.close()  # the reader of our output went away, as `head` does
+            sys.exit(141)
+        end(str(mistake))
     except (KeyboardInterrupt, typer.Abort):
         say("stopped")
         sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output went away, as `head` does
-        sys.exit(141)
-    except OSError as problem:
-        err.print(f"[bold red]error:[/] {escaped(str(problem))}", highlight=False, soft_wrap=True)
-        sys.exit(2)
+    except ModuleNotFoundError as missing:
+        extra = EXTRA_OF.get((missing.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        end(f"this needs {missing.name}, which is not installed; pip install 'trimtab[{extra}]'")
     except Exception as problem:
-        if hasattr(
-            problem, "format_message"
-        ):  # click's own: a missing argument, a bad option value
-            err.print(
-                f"[bold red]error:[/] {escaped(problem.format_message())}",
-                highlight=False,
-                soft_wrap=True,
-            )
-            sys.exit(2)
-        raise
+        # click's own: a missing argument, a bad option value
+        if not hasattr(problem, "format_message"):
+            raise
+        if not (said := problem.format_message()):
+            sys.exit(2)  # the help has been shown
+        end(said)
+
+
+def end(mistake: str) -> NoReturn:
+    """Say what is wrong in one line, and leave with 2."""
+    err.print(f"[bold red]error:[/] {escaped(mistake)}", highlight=False, soft_wrap=True)
+    sys.exit(2)
