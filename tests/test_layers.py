@@ -87,6 +87,7 @@ ORDER = {
     "cli": [
         {"options", "shown"},
         {"bench", "compare", "plan", "reproduce", "serve", "trace", "train"},
+        {"demo"},  # shows its table as compare does
         {"__init__"},
     ],
 }

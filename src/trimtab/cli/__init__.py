@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import version as installed
 from typing import Annotated, NoReturn
 
 import typer
 
-from trimtab import __version__
 from trimtab.cli import compare, demo, train
 from trimtab.cli.bench import bench
 from trimtab.cli.plan import plan
@@ -45,7 +45,7 @@ app = typer.Typer(
 
 def show_version(wanted: bool) -> None:
     if wanted:
-        out.print(f"trimtab {__version__}", highlight=False)
+        out.print(f"trimtab {installed('trimtab')}", highlight=False)
         raise typer.Exit
 
 
