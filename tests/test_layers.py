@@ -40,7 +40,7 @@ ORDER = {
         {"exports", "calibrate", "watch"},
     ],
     "serving": [
-        {"__init__", "nouns"},
+        {"__init__", "nouns", "settings"},
         {"net", "client"},
         {"view"},
         {"routing", "front"},

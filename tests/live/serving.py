@@ -19,6 +19,8 @@ from typing import Any
 
 import psutil
 
+from trimtab.serving.settings import name_in
+
 PATIENCE_S = 60.0  # with what comes at once on a machine that is not busy
 START_S = 600.0  # the first start of a new version compiles, on a busy machine for minutes
 
@@ -71,9 +73,8 @@ class Serving:
         found = {}
         with suppress(psutil.NoSuchProcess):
             for child in psutil.Process(self.process.pid).children():
-                line = child.cmdline()
-                if "--name" in line:
-                    found[line[line.index("--name") + 1]] = child
+                if name := name_in(child.cmdline()):
+                    found[name] = child
                     self.seen.add(child)
         return found
 

@@ -82,7 +82,7 @@ sys.exit(main(sys.argv[2:]))
 def test_a_server_without_memory_for_more_instances_serves_on_and_loses_nothing():
     options = ("--router", "random", "--fleet-port", "0", "--token", "t", "--objective-ms", "5000")
     with Serving(*options) as serving:
-        words = [serving.address("fleet"), "--token", "t", "--name", "cramped"]
+        words = [serving.address("fleet"), '{"token": "t", "name": "cramped"}']
         cramped = subprocess.Popen(
             [sys.executable, "-c", CRAMPED, "900", *words],
             stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,

@@ -18,6 +18,7 @@ import psutil
 from trimtab.bench.serve_hosts import MARK, OURS, START_LIMIT_S, Host, last_line
 from trimtab.errors import ServeError
 from trimtab.serving.client.load_gen import python_env
+from trimtab.serving.settings import name_in
 
 LOOK_S = 1.0  # between two looks at the memory
 READY = re.compile(r"^http +http://[^:]+:(\d+).*^ready", re.MULTILINE | re.DOTALL)
@@ -56,8 +57,7 @@ def server_of(host: Host, name: str) -> psutil.Process:
     """The process of one server of a fleet."""
     for child in psutil.Process(host.process.pid).children():
         with suppress(psutil.Error):
-            words = child.cmdline()
-            if "--name" in words and words[words.index("--name") + 1] == name:
+            if name_in(child.cmdline()) == name:
                 return child
     raise ServeError(f"the fleet has no server {name}; it may have ended a moment ago")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import importlib
 import logging
 import os
 import secrets
@@ -13,7 +12,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,8 @@ from trimtab.serving.fleet.fleet import LiveFleet
 from trimtab.serving.fleet.member import Member
 from trimtab.serving.fleet.router import Router, router_of, tried
 from trimtab.serving.front.grpc_front import GrpcFront
-from trimtab.serving.front.http_front import HttpFront
+from trimtab.serving.front.http_front import HttpFront, no_metrics
+from trimtab.serving.front.metrics_text import page
 from trimtab.serving.net import slim_weights
 from trimtab.serving.net.serve_profile import ServeProfile, path_of, shipped_for
 from trimtab.serving.net.serve_profile import load as load_profile
@@ -34,41 +34,13 @@ from trimtab.serving.net.slim_form import row_of
 from trimtab.serving.nouns import WIDTHS
 from trimtab.serving.server.server import NOOP, checked_device, digest_of
 from trimtab.serving.server.spawn import Processes, RayActors
+from trimtab.serving.settings import OFF, ServerSettings, Settings
 
 if TYPE_CHECKING:
     from trimtab.serving.fleet.tracing import Tracer
 
-OFF = -1  # as a port
 NOOP_QUEUE = 4096
 RELOAD_S = 1.0  # between two looks at the router's file
-
-
-@dataclass
-class Settings:
-    """What an operator may say."""
-
-    weights: str = ""  # "" = the network that is shipped
-    profile: str = ""  # a file or a shipped one's name; "" = the shipped one for the device
-    router: str = "priced"  # a name, or a .npz file
-    fixed: str = ""  # widths of routers that do not choose, such as 0.25,0.5,0.75,1
-    shares: tuple[float, ...] = (1.0,)  # speed of each local server; () = none
-    workers: int = 1
-    threads: int = 1
-    device: str = "cpu"  # of every server: cpu, cuda, cuda:1
-    objective_s: float = 0.1
-    queue_max: int = 0  # 0 = by what the servers can do
-    host: str = "127.0.0.1"
-    http_port: int = 8000  # 0 = a free one, OFF = none
-    grpc_port: int = 8001
-    fleet_port: int = OFF  # for servers on other machines
-    token: str = ""
-    ray: bool = False
-    noop: bool = False
-    drain_s: float = 30.0
-    grace_s: float = 1.0  # from not ready to no new requests
-    metrics: bool = True
-    otlp: str = ""  # collector of traces; "" = none
-    trace_share: float = 0.01  # of requests that bring no trace of their own
 
 
 def fixed_row(text: str) -> int:
@@ -169,8 +141,11 @@ class Service:
         fleet.care.checks.append(self.look)
         version = metadata.version("trimtab")
         if settings.http_port != OFF:
-            text = metrics_text(fleet) if settings.metrics else str
-            self.http = HttpFront(fleet, metrics=text, version=version)
+            self.http = HttpFront(
+                fleet,
+                metrics=(lambda: page(fleet.view())) if settings.metrics else no_metrics,
+                version=version,
+            )
             await self.http.start(settings.host, settings.http_port)
             self.fronts.append(self.http)
             self.say(f"http  http://{settings.host}:{self.http.port}")
@@ -215,16 +190,18 @@ class Service:
         settings = self.settings
         if not settings.shares:
             return None
+        about = ServerSettings(
+            weights=os.path.abspath(settings.weights) if settings.weights else "",
+            profile=str(path_of(settings.profile)) if settings.profile else "",
+            workers=settings.workers,
+            threads=settings.threads,
+            device=settings.device,
+            noop=settings.noop,
+        )
         if settings.ray:
-            options = {"weights": settings.weights, "noop": settings.noop}
-            options |= {"workers": settings.workers, "threads": settings.threads}
-            options["profile"] = str(path_of(settings.profile)) if settings.profile else ""
-            return RayActors(self.tcp_address, self.token, settings.shares, options)
-        told = ["--workers", str(settings.workers), "--device", settings.device]
-        told += ["--weights", os.path.abspath(settings.weights)] if settings.weights else []
-        told += ["--profile", str(path_of(settings.profile))] if settings.profile else []
-        told += ["--noop"] if settings.noop else []
-        return Processes(self.fleet_address, settings.shares, told, settings.threads)
+            about = replace(about, token=self.token)
+            return RayActors(self.tcp_address, settings.shares, about)
+        return Processes(self.fleet_address, settings.shares, about)
 
     def stop(self) -> None:
         """Begin to drain; a second time ends at once."""
@@ -299,15 +276,6 @@ def tracer_of(settings: Settings) -> Tracer | None:
     from trimtab.serving.fleet.tracing import Tracer
 
     return Tracer(settings.otlp, settings.trace_share)
-
-
-def metrics_text(fleet: LiveFleet) -> Callable[[], str]:
-    """What /metrics answers."""
-    try:
-        text = importlib.import_module("trimtab.serving.front.metrics_text").text
-    except ModuleNotFoundError:
-        return str
-    return lambda: str(text(fleet.view()))
 
 
 def operate(settings: Settings, say: Callable[[str], None] = print) -> int:

@@ -71,7 +71,8 @@ def serve(
     """Serve the slimmable network: requests are routed to servers at the widths that fit."""
     if context.invoked_subcommand:
         return
-    from trimtab.serving.service import Settings, operate
+    from trimtab.serving.service import operate
+    from trimtab.serving.settings import Settings
 
     log_to_stderr()
     settings = Settings(
@@ -120,13 +121,21 @@ def join(
     noop: Noop = False,
 ) -> None:
     """Start a server here that joins a fleet; Ctrl-C lets it finish and leave."""
-    from trimtab.serving.server.server import main
+    from trimtab.serving.server.server import join as serve_here
+    from trimtab.serving.settings import ServerSettings
 
-    told = [address, "--workers", str(workers), "--threads", str(threads), "--share", str(share)]
-    given = {"token": token, "weights": weights, "profile": profile, "cpu-list": cpu_list}
-    for name, value in (given | {"device": device}).items():
-        told += [f"--{name}", value] if value else []
-    sys.exit(main(told + (["--noop"] if noop else [])))
+    settings = ServerSettings(
+        token=token,
+        weights=weights,
+        workers=workers,
+        threads=threads,
+        device=device,
+        profile=profile,
+        share=share,
+        cpu_list=cpu_list,
+        noop=noop,
+    )
+    sys.exit(serve_here(address, settings))
 
 
 def shares_of(text: str, servers: int) -> tuple[float, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 
+from trimtab.arrays import Array
 from trimtab.errors import ServeError
 from trimtab.serving.front.messages import MESSAGES, SERVICE
 from trimtab.serving.front.oip import (
@@ -23,7 +24,6 @@ from trimtab.serving.front.oip import (
 from trimtab.serving.front.tensors import from_bytes, from_values, raw, read_shape
 from trimtab.serving.nouns import (
     Answer,
-    Array,
     Fleet,
     Metadata,
     Request,

@@ -19,7 +19,13 @@ MIB = 1 << 20
 READ = frozenset({b"GET", b"HEAD"})
 POST = frozenset({b"POST"})
 UNTRACED: dict[str, str] = {}
+Metrics = Callable[[], tuple[bytes, bytes]]  # the answer to a scrape: body, content type
 Route = Callable[[Slot, dict[bytes, bytes], list[bytes]], None]
+
+
+def no_metrics() -> tuple[bytes, bytes]:
+    """What a scraper gets where nothing is to be told."""
+    return b"", TEXT
 
 
 class HttpFront:
@@ -31,7 +37,7 @@ class HttpFront:
     def __init__(
         self,
         fleet: Fleet,
-        metrics: Callable[[], str] = str,
+        metrics: Metrics = no_metrics,
         version: str = "",
         body_limit_bytes: int = 64 * MIB,
         json_limit_bytes: int = 16 * MIB,  # JSON costs the loop a Python object a number
@@ -248,7 +254,8 @@ def routes_of(front: HttpFront) -> dict[bytes, tuple[frozenset[bytes], Route]]:
             slot.error(400, "not ready")  # by the protocol a 4xx status means not ready
 
     def metrics(slot: Slot, headers: dict[bytes, bytes], chunks: list[bytes]) -> None:
-        slot.put(200, [front.metrics().encode()], TEXT)
+        body, kind = front.metrics()
+        slot.put(200, [body], kind)
 
     def infer(version: str) -> Route:
         return lambda slot, headers, chunks: front.infer(slot, headers, chunks, version)

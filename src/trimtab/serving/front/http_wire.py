@@ -35,7 +35,7 @@ STATUS_OF = {
 }
 JSON = b"application/json"
 BINARY = b"application/octet-stream"
-TEXT = b"text/plain; version=0.0.4; charset=utf-8"  # the Prometheus exposition format
+TEXT = b"text/plain; charset=utf-8"
 
 
 class TooLarge(ServeError):

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -16,13 +15,14 @@ from prometheus_client.core import (
     InfoMetricFamily,
     Metric,
 )
+from prometheus_client.exposition import choose_encoder
 
 from trimtab.arrays import Array
 from trimtab.serving.nouns import TUPLES, WIDTHS, ServerState
 from trimtab.serving.view import LATENCY_EDGES_S, RATIO_EDGES, FleetView, ServerView
 
 PREFIX = "trimtab_serve"
-CONTENT_TYPE = CONTENT_TYPE_LATEST  # of the answer that carries the text
+ENCODE, CONTENT_TYPE = choose_encoder("")  # what a scraper gets that asks for nothing special
 OUTCOMES = ("answered", "refused", "late", "failed", "invalid", "unavailable", "cancelled")
 
 # (kind, name, help, value of the fleet)
@@ -74,7 +74,12 @@ SERVER: tuple[tuple[type[Metric], str, str, Callable[[ServerView], float]], ...]
 
 def text(view: FleetView) -> str:
     """The whole picture, with HELP and TYPE of every name."""
-    return generate_latest(Picture(view)).decode()
+    return page(view)[0].decode()
+
+
+def page(view: FleetView) -> tuple[bytes, bytes]:
+    """The answer to a scrape: its body and content type."""
+    return ENCODE(Picture(view)), CONTENT_TYPE.encode()
 
 
 class Picture:
@@ -86,10 +91,10 @@ class Picture:
     def collect(self) -> Iterator[Metric]:
         view = self.view
         about = {"model": view.model, "router": view.router, "problem": view.router_problem}
-        told = "Who decides; problem = why it is not the router that was asked for."
-        yield InfoMetricFamily(f"{PREFIX}_router", told, value=about)
-        for kind, name, told, value in FLEET:
-            yield kind(f"{PREFIX}_{name}", told, value=float(value(view)))  # type: ignore[call-arg]
+        help_text = "Who decides; problem = why it is not the router that was asked for."
+        yield InfoMetricFamily(f"{PREFIX}_router", help_text, value=about)
+        for kind, name, help_text, value in FLEET:
+            yield kind(f"{PREFIX}_{name}", help_text, value=float(value(view)))  # type: ignore[call-arg]
         yield from _requests(view)
         yield from _servers(view.servers)
 
@@ -161,12 +166,12 @@ def _servers(servers: list[ServerView]) -> Iterator[Metric]:
             waiting.add_metric([server.name, str(segment)], float(count))
         power.add_metric([server.name, server.power_source or "unknown"], server.power_w)
     yield from (about, state, waiting, power)
-    for kind, name, told, value in SERVER:
-        family = _family(kind, f"server_{name}", told, ["server"])
+    for kind, name, help_text, value in SERVER:
+        family = _family(kind, f"server_{name}", help_text, ["server"])
         for server in servers:
             family.add_metric([server.name], float(value(server)))
         yield family
 
 
-def _family(kind: type[Metric], name: str, told: str, labels: list[str]) -> Any:
-    return kind(f"{PREFIX}_{name}", told, labels=labels)  # type: ignore[call-arg]
+def _family(kind: type[Metric], name: str, help_text: str, labels: list[str]) -> Any:
+    return kind(f"{PREFIX}_{name}", help_text, labels=labels)  # type: ignore[call-arg]

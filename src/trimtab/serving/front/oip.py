@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from trimtab.arrays import Array
 from trimtab.errors import ServeError
 from trimtab.serving.front.tensors import brief, from_bytes, from_list, listed, raw, read_shape
-from trimtab.serving.nouns import Answer, Array, Metadata, Request, Spec
+from trimtab.serving.nouns import Answer, Metadata, Request, Spec
 
 UNSUPPORTED = ("shared_memory_region", "classification", "sequence_id")
 EXTENSIONS = ["binary_tensor_data", "parameters", "schedule_policy"]

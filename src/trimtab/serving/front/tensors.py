@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from trimtab.arrays import Array
 from trimtab.errors import ServeError
-from trimtab.serving.nouns import DTYPES, Array, Spec
+from trimtab.serving.nouns import DTYPES, Spec
 
 BYTES_LIMIT = 1 << 20  # elements of one BYTES tensor: each costs the event loop a Python object
 

@@ -1,7 +1,7 @@
 """A server process of a live fleet: it connects to the front, warms up, works, and leaves.
 
     python -m trimtab.serving.server unix:PATH
-    python -m trimtab.serving.server HOST:PORT --token T
+    python -m trimtab.serving.server HOST:PORT '{"token": "T", "workers": 2}'
 
 The front may be gone at any time: the end of the connection ends the process, and on Linux so does
 the end of the process that started it.
@@ -9,7 +9,6 @@ the end of the process that started it.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import gc
 import hashlib
@@ -57,6 +56,7 @@ from trimtab.serving.server.wire import (
     said,
 )
 from trimtab.serving.server.workshop import Outcome, Workshop
+from trimtab.serving.settings import ServerSettings, settings_of
 
 BEAT_S = 0.2
 LEAVE_S = 30.0  # the longest that a leaving server works on
@@ -282,31 +282,35 @@ def started(target: Callable[[], None], name: str) -> list[threading.Thread]:
 
 def run_server(
     address: str,
-    *,
-    weights: str = "",
-    noop: bool = False,
-    threads: int = 1,
-    device: str = "cpu",
-    profile: str = "",
-    cpu_list: str = "",
+    settings: ServerSettings,
     on_start: Callable[[Server], None] = lambda server: None,
-    **about: Any,
 ) -> None:
-    """Connect to a fleet and serve until it ends. `about`: name, kind, token, workers, share."""
-    if cpu_list:
-        os.sched_setaffinity(0, parsed_cpus(cpu_list))
-    if checked_device(device) != "cpu" and limit_sms(about.get("share", 1.0)):
-        about["paced"] = False
+    """Connect to a fleet and serve until it ends."""
+    if settings.cpu_list:
+        os.sched_setaffinity(0, parsed_cpus(settings.cpu_list))
+    device = checked_device(settings.device)
+    paced = device == "cpu" or not limit_sms(settings.share)
     runner: Runner
-    if noop:
+    if settings.noop:
         form, digest = Form(), NOOP
         runner = Zeros(form)
     else:
-        held = load(weights or SHIPPED)
+        held = load(settings.weights or SHIPPED)
         form, digest = held.form, digest_of(held)
-        runner = runner_of(held, device, threads, profile)
-    sock = connected(address)
-    server = Server(sock, runner, form, digest=digest, device=device, **about)
+        runner = runner_of(held, device, settings.threads, settings.profile)
+    server = Server(
+        connected(address),
+        runner,
+        form,
+        digest=digest,
+        name=settings.name or f"{socket.gethostname()}-{os.getpid()}",
+        kind=settings.kind,
+        token=settings.token or os.environ.get("TRIMTAB_TOKEN", ""),
+        workers=settings.workers,
+        share=settings.share,
+        paced=paced,
+        device=device,
+    )
     on_start(server)
     server.serve()
 
@@ -349,24 +353,21 @@ def ended(server: Server) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line of a server process."""
-    parser = argparse.ArgumentParser(prog="trimtab.serving.server", description=__doc__)
-    parser.add_argument("address")
-    for name in ("name", "kind", "token", "weights", "profile", "cpu-list"):
-        parser.add_argument(f"--{name}", default="")
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--share", type=float, default=1.0)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--noop", action="store_true")
-    parser.add_argument("--parent", type=int, default=0)
-    given = vars(parser.parse_args(arguments))
-    parent, address = given.pop("parent"), given.pop("address")
-    given["name"] = given["name"] or f"{socket.gethostname()}-{os.getpid()}"
-    given["kind"] = given["kind"] or "joined"
-    given["token"] = given["token"] or os.environ.get("TRIMTAB_TOKEN", "")
-    if parent:
-        die_with_parent(parent)
+    """The command line of a server process: the fleet's address, and settings as JSON."""
+    given = sys.argv[1:] if arguments is None else arguments
+    try:
+        if len(given) not in (1, 2):
+            raise ServeError(f"{len(given)} arguments: give ADDRESS and maybe settings as JSON")
+        return join(given[0], settings_of(given[1]) if len(given) == 2 else ServerSettings())
+    except ServeError as mistake:
+        print(f"error: {mistake}", file=sys.stderr)
+        return 2
+
+
+def join(address: str, settings: ServerSettings) -> int:
+    """Serve a fleet in this process, which signals end kindly; the exit code."""
+    if settings.parent:
+        die_with_parent(settings.parent)
 
     def on_start(server: Server) -> None:
         def leave() -> None:
@@ -382,9 +383,5 @@ def main(arguments: list[str] | None = None) -> int:
             signal.signal(number, lambda *_: started(leave, "leave"))
         started(guard, "guard")
 
-    try:
-        run_server(address, on_start=on_start, **given)
-    except ServeError as mistake:
-        print(f"error: {mistake}", file=sys.stderr)
-        return 2
+    run_server(address, settings, on_start)
     return 0

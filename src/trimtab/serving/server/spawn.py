@@ -8,9 +8,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from trimtab.errors import ServeError
+from trimtab.serving.server.server import run_server
+from trimtab.serving.settings import ServerSettings
 
 BACK_OFF_S, BACK_OFF_MAX_S = 0.2, 5.0
 MISTAKE = 2  # exit code of a server that was told something wrong
@@ -30,12 +33,10 @@ class Place:
 class Processes:
     """Server processes of this machine, started again when they end."""
 
-    def __init__(
-        self, address: str, shares: Sequence[float], options: Sequence[str] = (), threads: int = 1
-    ) -> None:
+    def __init__(self, address: str, shares: Sequence[float], settings: ServerSettings) -> None:
         if not shares or not all(0 < share <= 1 for share in shares):
             raise ServeError(f"shares={tuple(shares)}: give a number above 0 and up to 1 a server")
-        self.address, self.options, self.threads = address, tuple(options), threads
+        self.address, self.settings = address, replace(settings, kind="local", parent=os.getpid())
         self.places = [Place(f"local-{at}", share) for at, share in enumerate(shares)]
         self.log = logging.getLogger("trimtab.serve")
         self.ending = False
@@ -62,17 +63,9 @@ class Processes:
                 place.process, place.began_s = self.started(place), now_s
 
     def started(self, place: Place) -> subprocess.Popen[bytes]:
-        command = [
-            sys.executable,
-            "-m",
-            "trimtab.serving.server",
-            self.address,
-            "--kind",
-            "local",
-        ]
-        command += ["--name", place.name, "--share", str(place.share), *self.options]
-        command += ["--threads", str(self.threads), "--parent", str(os.getpid())]
-        count = str(self.threads)
+        about = replace(self.settings, name=place.name, share=place.share)
+        command = [sys.executable, "-m", "trimtab.serving.server", self.address, about.text()]
+        count = str(about.threads)
         own = {"OMP_NUM_THREADS": count, "OPENBLAS_NUM_THREADS": count, "MKL_NUM_THREADS": count}
         # a session of its own: Ctrl-C is for the front, which lets its servers finish
         return subprocess.Popen(
@@ -97,9 +90,7 @@ class Processes:
 class RayActors:
     """Servers as Ray actors of one CPU each, which connect over TCP like any other."""
 
-    def __init__(
-        self, address: str, token: str, shares: Sequence[float], options: dict[str, Any]
-    ) -> None:
+    def __init__(self, address: str, shares: Sequence[float], settings: ServerSettings) -> None:
         try:
             import ray
         except ModuleNotFoundError as missing:
@@ -110,7 +101,7 @@ class RayActors:
                 num_cpus=len(shares), include_dashboard=False, log_to_driver=False,
                 configure_logging=False,
             )  # fmt: skip
-        self.address, self.token, self.options = address, token, options
+        self.address, self.settings = address, replace(settings, kind="ray")
         self.actor: Any = ray.remote(num_cpus=1, max_restarts=0)(RayServer)
         self.places = [Place(f"ray-{at}", share) for at, share in enumerate(shares)]
         self.ending = self.mistaken = False
@@ -125,8 +116,7 @@ class RayActors:
                 place.wait_s = min(2 * place.wait_s, BACK_OFF_MAX_S)
             if place.process is None and now_s >= place.start_s:
                 actor = self.actor.remote()
-                about = {"name": place.name, "kind": "ray", "share": place.share}
-                about |= {"token": self.token, **self.options}
+                about = replace(self.settings, name=place.name, share=place.share)
                 place.process = actor, actor.run.remote(self.address, about)
 
     def stop(self, limit_s: float = 5.0) -> None:
@@ -141,7 +131,5 @@ class RayActors:
 class RayServer:
     """What runs inside an actor."""
 
-    def run(self, address: str, about: dict[str, Any]) -> None:
-        from trimtab.serving.server.server import run_server
-
-        run_server(address, **about)
+    def run(self, address: str, about: ServerSettings) -> None:
+        run_server(address, about)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from trimtab.serving.front.metrics_text import PREFIX, text
+from trimtab.serving.front.metrics_text import PREFIX, page, text
 from trimtab.serving.net.slim_form import row_of
 from trimtab.serving.nouns import ServerState
 from trimtab.serving.view import LATENCY_EDGES_S, FleetView, ServerView
@@ -93,3 +93,9 @@ def test_a_fleet_without_servers_or_requests_has_metrics():
     found = families(FleetView("slim", "planned"))
     assert value(found, f"{PREFIX}_ready") == 0
     assert value(found, f"{PREFIX}_latency_seconds_count") == 0
+
+
+def test_a_scraper_is_told_the_format_that_it_reads(view):
+    body, kind = page(view)
+    assert kind.startswith(b"text/plain; version=0.0.4")
+    assert body.decode() == text(view)

@@ -203,7 +203,7 @@ def test_cpu_lists_are_read():
 
 
 def test_a_server_without_a_fleet_says_so_in_one_line(capsys, tmp_path):
-    assert main([f"unix:{tmp_path}/none", "--noop"]) == 2
+    assert main([f"unix:{tmp_path}/none", '{"noop": true}']) == 2
     assert "no fleet answers" in capsys.readouterr().err
 
 

@@ -20,6 +20,7 @@ from trimtab.serving.server.runners import Runners, as_measured, is_of
 from trimtab.serving.server.server import Server, limit_sms, main, runner_of
 from trimtab.serving.server.wire import ANSWER, UNRUN, Work
 from trimtab.serving.server.workshop import Workshop
+from trimtab.serving.settings import ServerSettings
 
 __all__ = ["weights"]  # a fixture
 HERE = {"device": "cpu", "processor": processor_name()}
@@ -168,7 +169,7 @@ def test_a_gpu_shared_out_by_mps_keeps_a_server_to_its_share(tmp_path, monkeypat
 
 @pytest.mark.parametrize("device", ["tpu", "cuda:x", "cuda:", ""])
 def test_an_unknown_device_is_named(device, capsys):
-    assert main(["unix:none", "--noop", "--device", device]) == 2
+    assert main(["unix:none", ServerSettings(noop=True, device=device).text()]) == 2
     assert "give cpu, cuda or cuda:1" in capsys.readouterr().err
 
 
