@@ -13,7 +13,7 @@ from trimtab.serving.fleet.route import forget, lose_ids, lose_server, lose_stuc
 from trimtab.serving.fleet.state import live_arrays
 from trimtab.serving.net.serve_profile import ServeProfile
 from trimtab.serving.routing.greedy import Knobs
-from trimtab.serving.routing.learned_router import SHIPPED, load
+from trimtab.serving.routing.learned_router import SHIPPED, load, read
 from trimtab.serving.routing.routers import BY_NAME, Rule, rule
 from trimtab.serving.server.wire import BEAT, HEAD, Report, answer_frame, read_answer
 
@@ -30,21 +30,23 @@ class Router(NamedTuple):
 
 
 def router_of(
-    asked: str, profile: ServeProfile, *, fixed: int = 255, batch_max: int = 16
+    wanted: str, profile: ServeProfile, *, fixed: int = 255, batch_max: int = 16
 ) -> Router:
     """A router by name, shipped ones too, or from a .npz file. A file that cannot be used gives
-    the fallback and the problem; an unknown name is a mistake.
+    the fallback and the problem; an unknown name, or a file of another kind, is a mistake.
     """
-    path = SHIPPED.get(asked, asked)
+    path = SHIPPED.get(wanted, wanted)
     if not str(path).endswith(".npz"):
-        return Router(rule(profile, asked, fixed=fixed, batch_max=batch_max), asked)
+        if Path(wanted).is_file():
+            read(wanted)  # says what the file is instead
+        return Router(rule(profile, wanted, fixed=fixed, batch_max=batch_max), wanted)
     try:
-        name = asked if asked in SHIPPED else Path(asked).name
+        name = wanted if wanted in SHIPPED else Path(wanted).name
         return Router(tried(load(path, profile), profile), name)
     except TrimtabError as wrong:
         problem = str(wrong)
     except Exception as wrong:  # a foreign file may break anything; serving must not
-        problem = f"{asked}: not a router ({type(wrong).__name__}: {wrong})"
+        problem = f"{wanted}: not a router ({type(wrong).__name__}: {wrong})"
     spare = rule(profile, FALLBACK, fixed=0, batch_max=batch_max)
     return Router(spare, f"{FALLBACK} (fallback)", problem)
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from trimtab.arrays import Array
 from trimtab.errors import ServeError
+from trimtab.serving.net.kinds import FACTS, FORMAT, family, kind_of
 
-FACTS, FORMAT = "facts", "format"
 BROKEN = (
     OSError,
     EOFError,
@@ -51,7 +51,9 @@ def refusing(path: str | Path, what: str, remedy: str) -> Iterator[None]:
     except FileNotFoundError:
         raise ServeError(f"{path}: no such file; {remedy}") from None
     except BROKEN as problem:
-        raise ServeError(f"{path}: not {what} ({type(problem).__name__}); {remedy}") from problem
+        kind = kind_of(path)
+        fact = f", but {kind}" if kind else f" ({type(problem).__name__})"
+        raise ServeError(f"{path}: not {what}{fact}; {remedy}") from problem
     except ServeError as problem:
         raise ServeError(f"{path}: {problem}") from None
 
@@ -61,6 +63,9 @@ def read_packed(path: str | Path, format: str) -> tuple[dict[str, Array], dict[s
     with np.load(path, allow_pickle=False) as held:
         arrays = {name: held[name] for name in held.files}
     facts: dict[str, Any] = json.loads(str(arrays.pop(FACTS)))
-    if facts.pop(FORMAT) != format:
+    held_format = str(facts.pop(FORMAT))
+    if family(held_format) != family(format):
         raise KeyError(FORMAT)
+    if held_format != format:
+        raise ServeError(f"its format is {held_format!r} and {format!r} is read; make it again")
     return arrays, facts
