@@ -12,7 +12,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,7 @@ from trimtab.serving.net.slim_form import row_of
 from trimtab.serving.nouns import WIDTHS
 from trimtab.serving.server.server import NOOP, checked_device, digest_of
 from trimtab.serving.server.spawn import Processes, RayActors
-from trimtab.serving.settings import OFF, ServerSettings, Settings
+from trimtab.serving.settings import OFF, TOKEN, Compute, ServerSettings, Settings
 
 if TYPE_CHECKING:
     from trimtab.serving.fleet.tracing import Tracer
@@ -83,7 +83,7 @@ class Service:
         self.weights = slim_weights.load(settings.weights or slim_weights.SHIPPED)
         self.profile = profile_of(settings.profile or shipped_for(settings.device), self.weights)
         self.fixed = fixed_row(settings.fixed)
-        self.token = settings.token or secrets.token_urlsafe(16)
+        self.token = settings.token or os.environ.get(TOKEN) or secrets.token_urlsafe(16)
         self.log = logging.getLogger("trimtab.serve")
         self.folder = Path(tempfile.mkdtemp(prefix="trimtab-"))
         self.stopping = asyncio.Event()
@@ -190,14 +190,13 @@ class Service:
         settings = self.settings
         if not settings.shares:
             return None
-        about = ServerSettings(
-            weights=os.path.abspath(settings.weights) if settings.weights else "",
-            profile=str(path_of(settings.profile)) if settings.profile else "",
-            workers=settings.workers,
-            threads=settings.threads,
-            device=settings.device,
-            noop=settings.noop,
-        )
+        alike = {one.name: getattr(settings, one.name) for one in fields(Compute)}
+        about = ServerSettings(**alike)
+        # a child may have another folder
+        if about.weights:
+            about = replace(about, weights=os.path.abspath(about.weights))
+        if about.profile:
+            about = replace(about, profile=str(path_of(about.profile)))
         if settings.ray:
             about = replace(about, token=self.token)
             return RayActors(self.tcp_address, settings.shares, about)

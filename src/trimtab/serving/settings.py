@@ -5,56 +5,65 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from trimtab.errors import ServeError
 
 OFF = -1  # as a port
+TOKEN = "TRIMTAB_TOKEN"  # the variable of the environment
+
+
+def said(default: Any, text: str, **more: Any) -> Any:
+    """A field that the command line offers; see `cli.options`."""
+    return field(default=default, metadata={"help": text, **more})
 
 
 @dataclass(frozen=True)
-class Settings:
+class Compute:
+    """What servers compute, and with what."""
+
+    weights: str = said("", "A weight file of `trimtab train slim`; default: the shipped network.")
+    profile: str = said("", "A profile of `trimtab serve profile`, or a shipped one's name.")
+    workers: int = said(1, "Batches that a server runs at once.")
+    threads: int = said(1, "Threads of one batch.")
+    device: str = said("cpu", "What servers compute on: cpu, cuda or cuda:1.")
+    noop: bool = said(False, "A network that answers zeros: for benchmarks.")
+
+
+@dataclass(frozen=True)
+class Settings(Compute):
     """What an operator may say of a fleet and its fronts."""
 
-    weights: str = ""  # "" = the network that is shipped
-    profile: str = ""  # a file or a shipped one's name; "" = the shipped one for the device
-    router: str = "priced"  # a name, or a .npz file
-    fixed: str = ""  # widths of routers that do not choose, such as 0.25,0.5,0.75,1
     shares: tuple[float, ...] = (1.0,)  # speed of each local server; () = none
-    workers: int = 1
-    threads: int = 1
-    device: str = "cpu"  # of every server: cpu, cuda, cuda:1
-    objective_s: float = 0.1
-    queue_max: int = 0  # 0 = by what the servers can do
-    host: str = "127.0.0.1"
-    http_port: int = 8000  # 0 = a free one, OFF = none
-    grpc_port: int = 8001
-    fleet_port: int = OFF  # for servers on other machines
-    token: str = ""
-    ray: bool = False
-    noop: bool = False
-    drain_s: float = 30.0
-    grace_s: float = 1.0  # from not ready to no new requests
-    metrics: bool = True
-    otlp: str = ""  # collector of traces; "" = none
-    trace_share: float = 0.01  # of requests that bring no trace of their own
+    router: str = said("priced", "A router by name, or the .npz file of `trimtab train router`.")
+    fixed: str = said("", "Widths of rules that do not choose, such as 0.25,0.5,0.75,1.")
+    objective_s: float = said(
+        0.1, "What a request should take.", option="--objective-ms", times=1e-3
+    )
+    queue_max: int = said(0, "Images open at once; 0 = by capacity.")
+    host: str = said("127.0.0.1", "Address to listen on.")
+    http_port: int = said(8000, "0 = a free one, -1 = none.")
+    grpc_port: int = said(8001, "0 = a free one, -1 = none.")
+    fleet_port: int = said(OFF, "For servers that join; -1 = none.")
+    token: str = said("", "What joining servers must know; or TRIMTAB_TOKEN.")
+    ray: bool = said(False, "Servers as Ray actors.")
+    drain_s: float = said(30.0, "Longest that a drain may take.")
+    grace_s: float = said(1.0, "From not ready to no new requests.")
+    metrics: bool = said(True, "Answer /metrics.")
+    otlp: str = said("", "Send traces there, such as http://host:4318.")
+    trace_share: float = said(0.01, "Share of requests traced that bring no trace, 0..1.")
 
 
 @dataclass(frozen=True)
-class ServerSettings:
+class ServerSettings(Compute):
     """What a server process may be told beside the fleet's address."""
 
     name: str = ""  # "" = after the machine and the process
     kind: str = "joined"  # joined, local or ray
-    token: str = ""  # "" = the environment's TRIMTAB_TOKEN
-    weights: str = ""  # "" = the network that is shipped
-    profile: str = ""  # a file or a shipped one's name; "" = the shipped one for the device
-    workers: int = 1  # batches at once
-    threads: int = 1  # of one batch
-    device: str = "cpu"  # or cuda, cuda:1
-    share: float = 1.0  # of this machine's speed, to emulate a slower one
-    cpu_list: str = ""  # CPUs to stay on, such as 0-3,8; "" = all
-    noop: bool = False  # a network that answers zeros
+    token: str = said("", "As `trimtab serve` printed it; or TRIMTAB_TOKEN.")
+    share: float = said(1.0, "Emulate a slower machine.")
+    cpu_list: str = said("", "CPUs to stay on, such as 0-3,8.")
     parent: int = 0  # process whose end ends this one; 0 = none
 
     def text(self) -> str:

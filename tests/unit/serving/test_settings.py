@@ -18,7 +18,7 @@ def test_settings_come_back_from_their_text():
     [
         ("--token T", "no JSON object"),
         ("[1]", "no JSON object"),
-        ('{"tokn": "T"}', "'tokn' is unknown; give some of name, kind, token"),
+        ('{"tokn": "T"}', "'tokn' is unknown; give some of weights, profile"),
         ('{"workers": "2"}', "workers='2': give it as 1 is"),
         ('{"noop": 1}', "noop=1: give it as False is"),
     ],

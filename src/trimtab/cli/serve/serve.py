@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
+from trimtab.cli.options import with_options
 from trimtab.cli.serve import serve_profile, serve_top
 from trimtab.cli.shown import out
 from trimtab.errors import ServeError
+from trimtab.serving.settings import ServerSettings, Settings
 
 app = typer.Typer(invoke_without_command=True, no_args_is_help=False)
 
@@ -33,74 +35,22 @@ EPILOG = """
 `curl localhost:8000/v2/health/ready`, `kill -TERM PID` drains, `kill -HUP PID` reloads the router
 """
 
-Weights = Annotated[str, typer.Option(help="A weight file; default: the network that is shipped.")]
-Workers = Annotated[int, typer.Option(help="Batches that a server runs at once.")]
-Threads = Annotated[int, typer.Option(help="Threads of one batch.")]
-Device = Annotated[str, typer.Option(help="What servers compute on: cpu, cuda or cuda:1.")]
-Profile = Annotated[str, typer.Option(help="A profile of `trimtab serve profile`.")]
-Noop = Annotated[bool, typer.Option("--noop", help="A network that answers zeros: for benchmarks.")]
-
 
 @app.callback(epilog=EPILOG)
+@with_options
 def serve(
     context: typer.Context,
-    weights: Weights = "",
-    profile: Profile = "",
+    settings: Settings,
     servers: Annotated[int, typer.Option(help="Server processes; 0 = only those that join.")] = 1,
     shares: Annotated[str, typer.Option(help="Speed of each server, such as 1,1,.45.")] = "",
-    workers: Workers = 1,
-    threads: Threads = 1,
-    device: Device = "cpu",
-    router: Annotated[str, typer.Option(help="A router by name, or its .npz file.")] = "priced",
-    fixed: Annotated[str, typer.Option(help="Widths of rules that do not choose.")] = "",
-    objective_ms: Annotated[float, typer.Option(help="What a request should take.")] = 100.0,
-    queue_max: Annotated[int, typer.Option(help="Images open at once; 0 = by capacity.")] = 0,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    http_port: Annotated[int, typer.Option(help="0 = a free one, -1 = none.")] = 8000,
-    grpc_port: Annotated[int, typer.Option(help="0 = a free one, -1 = none.")] = 8001,
-    fleet_port: Annotated[int, typer.Option(help="For servers that join; -1 = none.")] = -1,
-    token: Annotated[str, typer.Option(help="What joining servers must know.")] = "",
-    ray: Annotated[bool, typer.Option("--ray", help="Servers as Ray actors.")] = False,
-    noop: Noop = False,
-    drain_s: Annotated[float, typer.Option(help="Longest that a drain may take.")] = 30.0,
-    grace_s: Annotated[float, typer.Option(help="From not ready to no new requests.")] = 1.0,
-    metrics: Annotated[bool, typer.Option(help="Answer /metrics.")] = True,
-    otlp: Annotated[str, typer.Option(help="Send traces there, such as http://host:4318.")] = "",
-    trace_share: Annotated[float, typer.Option(help="Share of requests traced, 0..1.")] = 0.01,
 ) -> None:
     """Serve the slimmable network: requests are routed to servers at the widths that fit."""
     if context.invoked_subcommand:
         return
     from trimtab.serving.service import operate
-    from trimtab.serving.settings import Settings
 
     log_to_stderr()
-    settings = Settings(
-        weights=weights,
-        profile=profile,
-        router=router,
-        fixed=fixed,
-        shares=shares_of(shares, servers),
-        workers=workers,
-        threads=threads,
-        device=device,
-        objective_s=objective_ms / 1e3,
-        queue_max=queue_max,
-        host=host,
-        http_port=http_port,
-        grpc_port=grpc_port,
-        fleet_port=fleet_port,
-        token=token or os.environ.get("TRIMTAB_TOKEN", ""),
-        ray=ray,
-        noop=noop,
-        drain_s=drain_s,
-        grace_s=grace_s,
-        metrics=metrics,
-        otlp=otlp,
-        trace_share=trace_share,
-    )
-    code = operate(settings, say)
-    sys.exit(code)
+    sys.exit(operate(replace(settings, shares=shares_of(shares, servers)), say))
 
 
 app.command("profile", epilog=serve_profile.EPILOG)(serve_profile.profile)
@@ -108,33 +58,14 @@ app.command("top", epilog=serve_top.EPILOG)(serve_top.top)
 
 
 @app.command()
+@with_options
 def join(
     address: Annotated[str, typer.Argument(help="HOST:PORT that `trimtab serve` printed.")],
-    token: Annotated[str, typer.Option(help="As it printed; or TRIMTAB_TOKEN.")] = "",
-    weights: Weights = "",
-    workers: Workers = 1,
-    threads: Threads = 1,
-    device: Device = "cpu",
-    profile: Profile = "",
-    share: Annotated[float, typer.Option(help="Emulate a slower machine.")] = 1.0,
-    cpu_list: Annotated[str, typer.Option(help="CPUs to stay on, such as 0-3,8.")] = "",
-    noop: Noop = False,
+    settings: ServerSettings,
 ) -> None:
     """Start a server here that joins a fleet; Ctrl-C lets it finish and leave."""
     from trimtab.serving.server.server import join as serve_here
-    from trimtab.serving.settings import ServerSettings
 
-    settings = ServerSettings(
-        token=token,
-        weights=weights,
-        workers=workers,
-        threads=threads,
-        device=device,
-        profile=profile,
-        share=share,
-        cpu_list=cpu_list,
-        noop=noop,
-    )
     sys.exit(serve_here(address, settings))
 
 

@@ -56,7 +56,7 @@ from trimtab.serving.server.wire import (
     said,
 )
 from trimtab.serving.server.workshop import Outcome, Workshop
-from trimtab.serving.settings import ServerSettings, settings_of
+from trimtab.serving.settings import TOKEN, ServerSettings, settings_of
 
 BEAT_S = 0.2
 LEAVE_S = 30.0  # the longest that a leaving server works on
@@ -305,7 +305,7 @@ def run_server(
         digest=digest,
         name=settings.name or f"{socket.gethostname()}-{os.getpid()}",
         kind=settings.kind,
-        token=settings.token or os.environ.get("TRIMTAB_TOKEN", ""),
+        token=settings.token or os.environ.get(TOKEN, ""),
         workers=settings.workers,
         share=settings.share,
         paced=paced,
