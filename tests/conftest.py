@@ -1,8 +1,21 @@
 """What tests of several folders start from."""
 
 import signal
+from pathlib import Path
 
 import pytest
+
+HERE = Path(__file__).parent
+MARKED = {"learn", "live"}  # folders whose tests all bear their name as a marker
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark tests by their folder."""
+    for item in items:
+        folder = item.path.relative_to(HERE).parts[0]
+        if folder in MARKED:
+            item.add_marker(folder)
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import pytest
 from trimtab.cli import train as train_cli
 from trimtab.policies.adlro import training
 
-pytestmark = pytest.mark.learn
 DQN = (
     "clusters=8", "window=3", "hidden=16", "batch=16", "replay=2000", "warmup=100", "jobs=20",
     "train_jobs=100", "windows=2", "window_jobs=20", "every=400", "trunk=cnn",

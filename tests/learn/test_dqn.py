@@ -10,8 +10,6 @@ from trimtab.policies.dqn.learner import Learner, Settings, train
 from trimtab.policies.rule import RulePolicy
 from trimtab.sim.world import Models
 
-pytestmark = pytest.mark.learn
-
 QUICK = dict(
     steps=6_000, clusters=8, window=4, hidden=32, batch=32, replay=20_000, warmup=500,
     explore_steps=3_000, imitate_updates=200, learning_rate=2e-3, target_every=50, gamma=0.9,

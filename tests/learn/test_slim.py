@@ -13,8 +13,6 @@ from trimtab.serving.training.images import Feed, Images
 from trimtab.serving.training.slim import fresh
 from trimtab.serving.training.slim_learner import Learner, Settings, accuracies, train
 
-pytestmark = pytest.mark.learn
-
 QUICK = dict(
     steps=100, batch=64, channels=16, learning_rate=0.4, mix=0.1, average=0.9, smoothing=0.05
 )

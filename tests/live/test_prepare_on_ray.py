@@ -13,8 +13,6 @@ from trimtab.traces.prepare import Options, prepare, steps
 ray = pytest.importorskip("ray")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
 
-pytestmark = pytest.mark.live
-
 
 @pytest.fixture(scope="module")
 def on_ray():

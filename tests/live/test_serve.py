@@ -13,8 +13,6 @@ from tests.live.serving import Load, Serving, body_of, post, weights_path
 from trimtab.serving.net.segments import Segments
 from trimtab.serving.net.slim_weights import load
 
-pytestmark = pytest.mark.live
-
 IMAGES = np.random.default_rng(7).random((3, 3, 32, 32), np.float32)
 WIDTH_OF = {"0.25": 0, "0.5": 1, "0.75": 2, "1": 3}
 

@@ -5,12 +5,9 @@ import signal
 
 import numpy as np
 import psutil
-import pytest
 from tests.live.serving import Load, Serving, body_of, post
 
 from trimtab.serving.routing.learned_router import SHIPPED
-
-pytestmark = pytest.mark.live
 
 IMAGE = np.random.default_rng(7).random((1, 3, 32, 32), np.float32)
 BODY = body_of(IMAGE)

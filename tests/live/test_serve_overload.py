@@ -14,8 +14,6 @@ from trimtab.bench.serve_wires import BINARY, requests
 from trimtab.serving.client.load_gen import drive, python_env
 from trimtab.serving.routing.arrivals import poisson
 
-pytestmark = pytest.mark.live
-
 BODY = body_of(np.random.default_rng(7).random((1, 3, 32, 32), np.float32))
 ROOM_MB = 30  # less than a tenth of the bodies that the flood sends
 

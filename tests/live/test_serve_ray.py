@@ -7,7 +7,6 @@ import pytest
 from tests.live.serving import Serving, body_of, post
 
 pytest.importorskip("ray")
-pytestmark = pytest.mark.live
 
 BODY = body_of(np.zeros((1, 3, 32, 32), np.float32))
 

@@ -21,10 +21,9 @@ from trimtab.load.prometheus import Server
 
 PROMETHEUS = shutil.which("prometheus")
 EXPORTER = shutil.which("prometheus-node-exporter") or shutil.which("node_exporter")
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.skipif(not PROMETHEUS or not EXPORTER, reason="no Prometheus or node_exporter"),
-]
+pytestmark = pytest.mark.skipif(
+    not PROMETHEUS or not EXPORTER, reason="no Prometheus or node_exporter"
+)
 UNTIL_S = 30.0
 PORT = 'device="mlx5_0",port="1"'
 TEXT = f"""\

@@ -24,32 +24,37 @@ def trimtab(*words, **more):
     )
 
 
-def test_json_has_tables_claims_command_trace_and_seeds():
-    done = trimtab(*SMALL, "--json", "-")
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """One small run: what it printed, its JSON and its page."""
+    folder = tmp_path_factory.mktemp("made")
+    files = ("--json", folder / "adlro.json", "--report", folder / "adlro.html")
+    done = trimtab(*SMALL, *files, env={"COLUMNS": "200"})
     assert done.returncode == 0, done.stderr
-    made = json.loads(done.stdout)
-    assert set(made) == {"tables", "claims", "command", "trace", "seeds"}
-    assert made["command"].startswith("trimtab reproduce adlro --quick")
-    assert {table["name"] for table in made["tables"]} >= {"loads", "paper"}
+    page = (folder / "adlro.html").read_text()
+    return done.stdout, json.loads((folder / "adlro.json").read_text()), page
 
 
-def test_a_claim_that_does_not_hold_is_no_error():
-    done = trimtab(*SMALL, env={"COLUMNS": "200"})
-    assert done.returncode == 0, done.stderr
-    assert "does not hold" in done.stdout  # Little's law, whatever is measured
-    assert "mean completion time in s by load: noisy" in done.stdout
-    assert "fcfs+affinity" in done.stdout
+def test_json_has_tables_claims_command_trace_and_seeds(made):
+    told = made[1]
+    assert set(told) == {"tables", "claims", "command", "trace", "seeds"}
+    assert told["command"].startswith("trimtab reproduce adlro --quick")
+    assert {table["name"] for table in told["tables"]} >= {"loads", "paper"}
 
 
-def test_the_page_is_self_contained_and_has_a_plot(tmp_path):
-    page = tmp_path / "adlro.html"
-    done = trimtab(*SMALL, "--report", page)
-    assert done.returncode == 0, done.stderr
-    text = page.read_text()
-    assert "<svg" in text
-    assert "offered load" in text
-    assert "srtf+fastest" in text
-    assert "://" not in text
+def test_a_claim_that_does_not_hold_is_no_error(made):
+    printed = made[0]
+    assert "does not hold" in printed  # Little's law, whatever is measured
+    assert "mean completion time in s by load: noisy" in printed
+    assert "fcfs+affinity" in printed
+
+
+def test_the_page_is_self_contained_and_has_a_plot(made):
+    page = made[2]
+    assert "<svg" in page
+    assert "offered load" in page
+    assert "srtf+fastest" in page
+    assert "://" not in page
 
 
 @pytest.mark.parametrize(
