@@ -1,6 +1,7 @@
 """What tests of several folders start from."""
 
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,21 @@ def pytest_collection_modifyitems(items):
         folder = item.path.relative_to(HERE).parts[0]
         if folder in MARKED:
             item.add_marker(folder)
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """The command line in this process: exit code, standard output, standard error."""
+    from trimtab.cli import main
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["trimtab", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out, said.err
+
+    return run
 
 
 @pytest.fixture

@@ -199,8 +199,8 @@ def test_compare_scores_under_the_semantics_of_rlscheduler(log):
         (["fcfs", "--metrics", "v"], "--metrics v: against what? Add --hyperscore REFERENCE"),
     ],
 )
-def test_a_mistake_is_one_line_without_a_traceback(words, text):
-    done = compare(*words)
-    assert done.returncode == 2
-    assert text in done.stderr
-    assert done.stderr.count("\n") == 1
+def test_a_mistake_is_one_line_without_a_traceback(words, text, command):
+    code, _, said = command("compare", *words)
+    assert code == 2
+    assert text in said
+    assert said.count("\n") == 1

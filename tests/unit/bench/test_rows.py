@@ -45,6 +45,7 @@ def test_the_table_names_the_machine_and_excludes_compilation(monkeypatch, capsy
         assert said in out
 
 
+@pytest.mark.slow
 def test_the_learned_scheduler_and_the_training_of_the_dqn_are_measured(monkeypatch, capsys):
     pytest.importorskip("torch")
     words = ("learning", "--quick", "--only", "adlro-load,dqn-steps", "--json", "-")

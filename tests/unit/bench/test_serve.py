@@ -231,6 +231,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.slow
 def test_a_process_left_behind_is_counted_and_killed():
     process = subprocess.Popen(
         [sys.executable, "-c", LEAVES_A_CHILD], stdout=subprocess.PIPE, text=True
@@ -257,6 +258,7 @@ def run(monkeypatch, capsys, *words: str) -> tuple[int, str, str]:
     return int(done.value.code or 0), said.out, said.err
 
 
+@pytest.mark.slow
 def test_a_quick_run_measures_every_column(monkeypatch, capsys, tmp_path):
     path = tmp_path / "serve.json"
     words = ("--quick", "--only", "noop-binary", "--server", "trimtab-front", "--json", str(path))

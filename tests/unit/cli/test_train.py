@@ -66,6 +66,7 @@ def test_it_goes_on_where_it_stopped_and_refuses_other_settings(run, capsys):
         train(out, 2000, "gamma=0.5")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(tmp_path):
     settings = [word for text in TINY for word in ("--set", text)]

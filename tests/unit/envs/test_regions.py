@@ -20,6 +20,7 @@ def starts(env):
     return [(event.job, event.nodes) for event in env.events() if event.what == What.STARTED]
 
 
+@pytest.mark.slow
 def test_pettingzoos_own_checker_finds_nothing():
     parallel_api_test(RegionsEnv(jobs=20, window=4), num_cycles=50)
 

@@ -30,6 +30,7 @@ def written(tmp_path_factory):
     return folder / "cpu.json", json.loads((folder / "told.json").read_text())
 
 
+@pytest.mark.slow
 def test_the_whole_command_writes_laws_that_can_be_believed(written):
     profile = read_profile(written[0])
     for law, kind in LAWS.items():
@@ -45,6 +46,7 @@ def test_the_whole_command_writes_laws_that_can_be_believed(written):
     assert profile.gpu.name == "CPU" and profile.gpu.source == gpu_profile.MEASURED
 
 
+@pytest.mark.slow
 def test_the_machine_is_told_without_its_name_or_paths(written):
     machine = read_profile(written[0]).machine
     assert machine.keys() == {
@@ -55,6 +57,7 @@ def test_the_machine_is_told_without_its_name_or_paths(written):
     assert platform.node() not in [value for value in machine.values() if isinstance(value, str)]
 
 
+@pytest.mark.slow
 def test_a_plan_is_priced_with_the_measured_machine(written):
     made = measured_pool("2xCPU", written[0])
     model = specs.model("gpt2")
@@ -64,6 +67,7 @@ def test_a_plan_is_priced_with_the_measured_machine(written):
     assert answer.costs["step_s"][0] > 10 * fast.costs["step_s"][0]
 
 
+@pytest.mark.slow
 def test_json_holds_rates_laws_and_notes(written):
     _, told = written
     assert told["gpu"] == "CPU" and told["law"] and told["figures"]
@@ -74,6 +78,7 @@ def test_json_holds_rates_laws_and_notes(written):
     assert "notes" not in told["machine"]
 
 
+@pytest.mark.slow
 def test_the_table_and_the_next_command_are_shown(written, tmp_path, monkeypatch, capsys):
     profile = read_profile(written[0])
     monkeypatch.setattr(measure, "calibrated", lambda *_, **__: profile)
@@ -84,12 +89,14 @@ def test_the_table_and_the_next_command_are_shown(written, tmp_path, monkeypatch
     assert read_profile(tmp_path / "new.json") == profile
 
 
+@pytest.mark.slow
 def test_standard_output_is_json_alone(written, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(measure, "calibrated", lambda *_, **__: read_profile(written[0]))
     calibrate(tmp_path / "new.json", "cpu", 5.0, "-")
     assert json.loads(capsys.readouterr().out)["gpu"] == "CPU"
 
 
+@pytest.mark.slow
 def test_a_profile_may_be_written_again_and_nothing_else(written, tmp_path, monkeypatch):
     monkeypatch.setattr(measure, "calibrated", lambda *_, **__: read_profile(written[0]))
     calibrate(tmp_path / "cpu.json", "cpu", 5.0)

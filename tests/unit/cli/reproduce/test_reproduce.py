@@ -71,14 +71,15 @@ def test_the_page_is_self_contained_and_has_a_plot(made):
         (["reproduce"], "Missing argument"),
     ],
 )
-def test_a_mistake_is_one_line_without_a_traceback(words, text):
-    done = trimtab(*words)
-    assert done.returncode == 2
-    assert text in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stderr.count("\n") == 1
+def test_a_mistake_is_one_line_without_a_traceback(words, text, command):
+    code, _, said = command(*words)
+    assert code == 2
+    assert text in said
+    assert "Traceback" not in said
+    assert said.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on(tmp_path):
     kept = tmp_path / "kept" / "trials.jsonl"
@@ -105,6 +106,7 @@ def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on(tmp_path):
     assert trimtab(*words).stdout == done.stdout
 
 
+@pytest.mark.slow
 def test_workers_end_where_the_command_was_killed(tmp_path):
     kept = tmp_path / "kept" / "trials.jsonl"
     words = [

@@ -203,6 +203,7 @@ def interrupted(words, begun):
     return process.returncode, out, err
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("step", ["plan.json", "sums"])
 def test_ctrl_c_in_a_preparation_is_one_line_and_the_same_command_goes_on(
@@ -216,6 +217,7 @@ def test_ctrl_c_in_a_preparation_is_one_line_and_the_same_command_goes_on(
     assert hashes(out) == hashes(prepared[0])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_in_a_generator_is_one_line_and_the_same_command_goes_on(twin, tmp_path):
     out = tmp_path / "out"

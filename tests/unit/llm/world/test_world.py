@@ -145,6 +145,7 @@ def test_the_fixed_rule_depends_on_the_state_and_is_legal(full):
     assert len(np.unique(rule)) >= 6
 
 
+@pytest.mark.slow
 def test_the_best_constant_is_best_of_all_that_always_fit(full):
     made, _ = full
     often = visits(made.chain)

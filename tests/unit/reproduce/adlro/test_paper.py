@@ -45,6 +45,7 @@ def found():
         policies.BY_NAME.update(before)
 
 
+@pytest.mark.slow
 def test_every_row_has_the_keys_of_the_schema(found):
     _, _, made = found
     assert [table["name"] for table in made["tables"]] == [
@@ -59,6 +60,7 @@ def test_every_row_has_the_keys_of_the_schema(found):
     json.dumps(made, allow_nan=False)
 
 
+@pytest.mark.slow
 def test_the_seeds_are_held_out_and_named(found):
     _, _, made = found
     assert made["seeds"] == [1000, 1001]
@@ -66,6 +68,7 @@ def test_the_seeds_are_held_out_and_named(found):
     assert made["trace"] == "adlro:load=0.7|0.9|1.5,estimate=oracle|noisy,jobs=40"
 
 
+@pytest.mark.slow
 def test_a_mean_of_the_table_is_that_of_its_runs(found):
     _, _, made = found
     where = {"policy": "srtf+fastest", "metric": "jct_mean_s", "arm": "noisy", "load": 0.9}
@@ -75,6 +78,7 @@ def test_a_mean_of_the_table_is_that_of_its_runs(found):
     assert row["ours"] == pytest.approx(sum(runs) / 2)
 
 
+@pytest.mark.slow
 def test_a_ratio_of_the_table_is_of_the_learned_policy_seed_by_seed(found):
     _, _, made = found
     where = {"policy": "fcfs", "metric": "jct_mean_s", "arm": "oracle", "load": 0.7}
@@ -87,6 +91,7 @@ def test_a_ratio_of_the_table_is_of_the_learned_policy_seed_by_seed(found):
     assert row["ours"] == pytest.approx(sum(a / b for a, b in zip(*each)) / 2)
 
 
+@pytest.mark.slow
 def test_the_papers_figures_and_their_ratios_stand_beside_ours(found):
     _, _, made = found
     rows = {
@@ -102,6 +107,7 @@ def test_the_papers_figures_and_their_ratios_stand_beside_ours(found):
     assert rows["adlro", "throughput_per_h / fcfs+affinity"] == pytest.approx(1.213, abs=5e-4)
 
 
+@pytest.mark.slow
 def test_the_papers_table_breaks_littles_law(found):
     _, _, made = found
     (claim,) = [one for one in made["claims"] if "Little" in one["claim"]]
@@ -111,12 +117,14 @@ def test_the_papers_table_breaks_littles_law(found):
     assert "0.28%" in claim["evidence"]
 
 
+@pytest.mark.slow
 def test_the_reference_of_the_hyperscore_has_v_one(found):
     _, _, made = found
     rows = rows_of(made["tables"], "hyperscore", policy="fcfs", metric="v")
     assert [row["ours"] for row in rows] == [1.0] * len(rows)
 
 
+@pytest.mark.slow
 def test_no_order_of_runs_changes_the_tables(found):
     setup, runs, made = found
     assert outcome(setup, dict(reversed(runs.items()))) == made

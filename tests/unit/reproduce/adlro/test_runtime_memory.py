@@ -70,6 +70,7 @@ def rows() -> dict[tuple[str, int], dict]:
     return {(row["method"], row["observations"]): row for row in measured(2, quick=True)}
 
 
+@pytest.mark.slow
 def test_every_method_has_a_row_for_every_number_of_observations(rows):
     assert set(rows) == {(name, count) for name in METHODS for count in (1, 5, 20)}
     for row in rows.values():
@@ -77,12 +78,14 @@ def test_every_method_has_a_row_for_every_number_of_observations(rows):
         assert 0 <= row["regret"] <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["means", "neighbours", "boosting"])
 @pytest.mark.parametrize("observations", [1, 5, 20])
 def test_the_memory_errs_less_than_methods_without_a_prior(rows, method, observations):
     assert rows[method, observations]["change"] < 0
 
 
+@pytest.mark.slow
 def test_more_observations_lower_the_error_of_the_memory(rows):
     errors = [rows["hyperdimensional", count]["error"] for count in (1, 5, 20)]
     assert errors == sorted(errors, reverse=True)

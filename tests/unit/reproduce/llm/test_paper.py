@@ -29,6 +29,7 @@ def small():
     return setup, outcome(setup, found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", MEASURED)
 def test_the_world_deserves_learning(source):
     found = measured(source, "full", False, 1, 1_000, 200, ("constant", "myopic"))
@@ -38,6 +39,7 @@ def test_the_world_deserves_learning(source):
     assert found["policies"]["myopic"]["regret"] >= 0.05
 
 
+@pytest.mark.slow
 def test_in_paper_mode_actions_differ_as_well():
     found = measured("planetlab", "paper", False, 1, 1_000, 100, ("constant",))
     assert found["world"]["actions"] >= 6
@@ -45,6 +47,7 @@ def test_in_paper_mode_actions_differ_as_well():
     assert found["policies"]["constant"]["regret"] >= 0.10
 
 
+@pytest.mark.slow
 def test_every_policy_has_every_metric_in_every_arm(small):
     setup, made = small
     for arm in setup.arms():
@@ -53,6 +56,7 @@ def test_every_policy_has_every_metric_in_every_arm(small):
             assert [one["metric"] for one in rows] == list(METRICS)
 
 
+@pytest.mark.slow
 def test_the_papers_figures_stand_beside_ours_in_its_mode_only(small):
     _, made = small
     beside = [one for one in made["tables"][0]["rows"] if one["paper"] is not None]
@@ -62,6 +66,7 @@ def test_the_papers_figures_stand_beside_ours_in_its_mode_only(small):
     assert accuracy == {"q": 0.85, "sarsa": 0.79, "fixed": 0.74}
 
 
+@pytest.mark.slow
 def test_the_optimum_agrees_with_itself_and_loses_nothing(small):
     _, made = small
     for metric, value in (("accuracy", 1.0), ("near", 1.0), ("f1_macro", 1.0), ("regret", 0.0)):
@@ -69,6 +74,7 @@ def test_the_optimum_agrees_with_itself_and_loses_nothing(small):
         assert {one["ours"] for one in rows} == {value}
 
 
+@pytest.mark.slow
 def test_every_table_has_a_note(small):
     _, made = small
     assert {table["name"] for table in made["tables"]} == set(NOTES)

@@ -30,6 +30,7 @@ def small():
     return setup, outcome(setup, found)
 
 
+@pytest.mark.slow
 def test_every_table_has_its_rows(small):
     made = small[1]
     names = {table["name"] for table in made["tables"]}
@@ -43,6 +44,7 @@ def test_every_table_has_its_rows(small):
     assert {one["policy"] for one in rows_of(made["tables"], "slim-random")} == set(IN_TABLES)
 
 
+@pytest.mark.slow
 def test_no_router_passes_the_bound_and_shares_are_percent(small):
     tables = small[1]["tables"]
     for one in rows_of(tables, "slim-good"):
@@ -51,6 +53,7 @@ def test_no_router_passes_the_bound_and_shares_are_percent(small):
         assert 0 <= one["ours"] <= most["ours"] + 1e-9 <= 100
 
 
+@pytest.mark.slow
 def test_the_papers_changes_are_those_it_states(small):
     tables = small[1]["tables"]
     light = {one["metric"]: one for one in rows_of(tables, "slim-change", policy="light")}
@@ -59,6 +62,7 @@ def test_the_papers_changes_are_those_it_states(small):
     assert PAPER["balanced"]["accuracy"] > PAPER["random"]["accuracy"]
 
 
+@pytest.mark.slow
 def test_every_claim_has_a_verdict_where_all_was_measured(small):
     assert all(claim["holds"] is not None for claim in small[1]["claims"])
 

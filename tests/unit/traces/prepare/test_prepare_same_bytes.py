@@ -72,6 +72,7 @@ def begun(work, step):
     }[step]()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["claimed", "described", "routing", "joining", "writing"])
 def test_a_killed_run_goes_on_to_the_same_bytes(twin, undisturbed, tmp_path, step):
     out = tmp_path / "out"

@@ -168,11 +168,13 @@ def count(db: duckdb.DuckDBPyConnection, query: str) -> int:
     return db.execute(query).fetchone()[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "target", "tolerance"), AT_FULL_RATE)
 def test_tasks_at_the_full_rate_are_like_the_trace(name, target, tolerance, full_rate_figures):
     assert full_rate_figures[name] == pytest.approx(target, rel=tolerance or 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "target", "tolerance"), OF_SMALL_CLUSTER)
 def test_use_of_a_small_cluster_is_like_the_trace(name, target, tolerance, small_figures):
     assert small_figures[name] == pytest.approx(target, rel=tolerance)
