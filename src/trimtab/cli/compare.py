@@ -295,7 +295,7 @@ def show_results(
     )
 
 
-@app.command()
+@app.command(epilog="**Examples**\n\n`trimtab policies`\n\n`trimtab policies --json -`")
 def policies(json_file: JsonOption = None) -> None:
     """List what there is: orders, backfills, places, packers, and policies of other packages."""
     from trimtab.compare import PACKERS

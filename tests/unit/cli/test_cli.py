@@ -4,9 +4,15 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from trimtab.cli import app
 
 COMMAND = [sys.executable, "-m", "trimtab"]
 LOG = """; MaxNodes: 8
@@ -145,8 +151,23 @@ def test_policies_lists_every_part_of_a_rule():
     assert {"cosine", "frag"} <= set(groups["place"])
 
 
-def test_help_has_examples():
-    assert "--semantics rlscheduler" in trimtab("compare", "--help", env={"COLUMNS": "200"}).stdout
+def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every command that can be typed, groups among them."""
+    yield path
+    for name, below in getattr(command, "commands", {}).items():
+        yield from commands(below, (*path, name))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in commands(get_command(app)) if path not in ((), ("trace",))],
+    ids=" ".join,
+)
+def test_help_has_examples_and_fits_eighty_columns(path: tuple[str, ...]):
+    shown = CliRunner(env={"COLUMNS": "80"}).invoke(app, [*path, "--help"]).output
+    assert "Examples" in shown
+    assert f"trimtab {' '.join(path)}" in shown.partition("Examples")[2]
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 @pytest.mark.slow

@@ -57,7 +57,15 @@ app.command("profile", epilog=serve_profile.EPILOG)(serve_profile.profile)
 app.command("top", epilog=serve_top.EPILOG)(serve_top.top)
 
 
-@app.command()
+@app.command(
+    epilog="""
+**Examples**
+
+`trimtab serve --fleet-port 9000 --host 0.0.0.0` — on the first machine; prints a token
+
+`trimtab serve join HOST:9000 --token TOKEN --workers 2` — on another
+"""
+)
 @with_options
 def join(
     address: Annotated[str, typer.Argument(help="HOST:PORT that `trimtab serve` printed.")],

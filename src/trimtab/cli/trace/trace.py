@@ -38,7 +38,7 @@ app = typer.Typer(
 
 @app.command(
     "describe",
-    epilog="**Example**\n\n`trimtab trace describe log.swf.gz`",
+    epilog="**Examples**\n\n`trimtab trace describe log.swf.gz`",
 )
 def trace_describe(
     trace: Annotated[str, typer.Argument(help="A trace file, or a generator.")],
@@ -63,7 +63,7 @@ def trace_describe(
 
 @app.command(
     "convert",
-    epilog="**Example**\n\n`trimtab trace convert log.swf.gz log.parquet --start 0 --jobs 1000`",
+    epilog="**Examples**\n\n`trimtab trace convert log.swf.gz log.parquet --start 0 --jobs 1000`",
 )
 def trace_convert(
     trace: Annotated[str, typer.Argument(help="A trace file.")],
