@@ -38,7 +38,7 @@ def installed(tmp_path_factory) -> Path:
         *options,
         PLUGIN,
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     return target
 
@@ -50,7 +50,7 @@ def in_its_world(target: Path, code: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
     )
 
 

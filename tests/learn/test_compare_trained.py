@@ -32,7 +32,7 @@ def trained(tmp_path_factory):
 
 def compared(*words):
     command = [sys.executable, "-m", "trimtab", "compare", *words, "--trace", SCENE, "--json", "-"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, capture_output=True, text=True, timeout=900)
 
 
 def test_compare_takes_what_training_wrote_and_calls_it_what_was_typed(trained):

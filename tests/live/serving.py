@@ -96,7 +96,7 @@ class Serving:
         return self.get("/v2/health/ready")[0] == 200
 
     def get(self, path: str) -> tuple[int, str]:
-        connection = http.client.HTTPConnection(self.address("http"), timeout=10)
+        connection = http.client.HTTPConnection(self.address("http"), timeout=60)
         try:
             connection.request("GET", path)
             answer = connection.getresponse()
@@ -145,7 +145,7 @@ class Load:
             thread.start()
 
     def ask(self) -> None:
-        connection = http.client.HTTPConnection(self.serving.address("http"), timeout=20)
+        connection = http.client.HTTPConnection(self.serving.address("http"), timeout=60)
         while self.going:
             with self.lock:
                 self.asked += 1
@@ -184,7 +184,7 @@ def body_of(image: Any, outputs: tuple[str, ...] = ("class",), **parameters: Any
 
 def post(serving: Serving, body: bytes) -> tuple[int, dict[str, Any], dict[str, str]]:
     """One request: status, body, headers."""
-    connection = http.client.HTTPConnection(serving.address("http"), timeout=20)
+    connection = http.client.HTTPConnection(serving.address("http"), timeout=60)
     try:
         connection.request("POST", "/v2/models/slim/infer", body)
         answer = connection.getresponse()

@@ -78,7 +78,7 @@ def test_tritonclient_over_grpc_gives_the_networks_answer(serving, segments):
         assert asks.is_server_ready()
         given = client.InferInput("image", IMAGES.shape, "FP32")
         given.set_data_from_numpy(IMAGES)
-        found = asks.infer("slim", [given], client_timeout=20)
+        found = asks.infer("slim", [given], client_timeout=60)
         widths = found.get_response().parameters["widths"].string_param
         label = [text.decode() for text in found.as_numpy("label")]
         check(segments, found.as_numpy("logits"), found.as_numpy("class"), label, widths)
@@ -107,7 +107,7 @@ def test_poisoned_requests_get_a_sentence_and_harm_nobody(serving, body, status,
 def test_the_example_of_the_guide_runs(serving):
     script = Path(__file__).parents[2] / "examples" / "ask_fleet.py"
     command = [sys.executable, script, serving.address("http")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert "'server': 'local-" in done.stdout
 
@@ -134,7 +134,7 @@ def test_sigterm_drains_ready_goes_first_and_nothing_fails():
         still = len(running.answers)
         serving.until(lambda: len(running.answers) > still + 10)  # answers go on in the grace
         running.stop()
-        assert serving.process.wait(20) == 0
+        assert serving.process.wait(60) == 0
         assert not serving.orphans()
         assert "drained" in serving.text()
     assert running.statuses() <= {200, 503}
@@ -154,7 +154,7 @@ def test_a_server_joins_and_leaves_while_requests_run():
         running = Load(serving, 4, body_of(IMAGES[:1]), pause_s=0.001)
         address = serving.address("fleet")
         command = [sys.executable, "-m", "trimtab", "serve", "join", address, "--noop", "--token"]
-        wrong = subprocess.run([*command, "guess"], capture_output=True, text=True, timeout=60)
+        wrong = subprocess.run([*command, "guess"], capture_output=True, text=True, timeout=600)
         assert wrong.returncode == 2
         assert "token is wrong" in wrong.stderr
         joined = subprocess.Popen([*command, "secret"], stdout=subprocess.DEVNULL)
@@ -163,7 +163,7 @@ def test_a_server_joins_and_leaves_while_requests_run():
             many = len(running.answers)
             serving.until(lambda: len(running.answers) > many + 200)
             joined.send_signal(signal.SIGINT)
-            assert joined.wait(20) == 0
+            assert joined.wait(60) == 0
         finally:
             joined.kill()
             joined.wait(10)
@@ -186,7 +186,7 @@ def test_bad_options_are_one_line(tmp_path):
         (["--fixed", "0.3"], "0.25"),
         (["join", "nowhere"], "HOST:PORT"),
     ):
-        done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=600)
         assert done.returncode == 2, done.stderr
         assert told in done.stderr
         assert "Traceback" not in done.stderr
@@ -194,6 +194,6 @@ def test_bad_options_are_one_line(tmp_path):
 
 def test_help_has_examples():
     command = [sys.executable, "-m", "trimtab", "serve", "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0
     assert "serve join HOST:9000" in done.stdout

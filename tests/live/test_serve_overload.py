@@ -97,7 +97,7 @@ def test_a_server_without_memory_for_more_instances_serves_on_and_loses_nothing(
             assert cramped.poll() is None
             assert serving.text().count("cramped is ready") == 1
             assert serving.stop() == 0
-            assert cramped.wait(30) == 0
+            assert cramped.wait(60) == 0
         finally:
             cramped.kill()
             said = cramped.communicate()[1]

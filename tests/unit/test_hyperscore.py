@@ -149,7 +149,7 @@ def test_a_reference_without_a_result_is_refused():
 
 def compare(*words):
     command = [sys.executable, "-m", "trimtab", "compare", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, capture_output=True, text=True, timeout=900)
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ main()
 
 def trimtab(*words, **more):
     return subprocess.run(
-        [*COMMAND, *map(str, words)], capture_output=True, text=True, timeout=300, **more
+        [*COMMAND, *map(str, words)], capture_output=True, text=True, timeout=900, **more
     )
 
 
@@ -181,7 +181,7 @@ def test_ctrl_c_ends_a_comparison_with_what_is_finished_saved(tmp_path):
     )  # fmt: skip
     assert process.stdout.readline() == "one is finished\n"
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=120)
+    _, told = process.communicate(timeout=600)
     assert process.returncode == 130
     assert "stopped after" in told
     assert len(json.loads(saved.read_text())) >= 1

@@ -24,7 +24,7 @@ QUIET = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
 def trimtab(*words, **more):
     return subprocess.run(
-        [*COMMAND, *map(str, words)], capture_output=True, text=True, timeout=300, env=QUIET, **more
+        [*COMMAND, *map(str, words)], capture_output=True, text=True, timeout=900, env=QUIET, **more
     )
 
 
@@ -78,7 +78,7 @@ def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(tmp_path):
             break
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=120)
+    _, told = process.communicate(timeout=600)
     assert process.returncode == 130, told
     assert "give the same command again to go on" in told
     assert torch.load(checkpoint, weights_only=True)["learner"]["step"] >= 400

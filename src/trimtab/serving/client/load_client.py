@@ -75,6 +75,7 @@ class Run:
         self.ended = asyncio.Event()
         self.freed: Callable[[Connection], None] = lambda connection: None
         self.failed: Callable[[], None] = lambda: None  # no connection could be opened
+        self.lost: Callable[[], None] = lambda: None  # one that was open has ended
         self.clock = time.monotonic
 
     def add(self, planned_s: float) -> int:
@@ -181,6 +182,7 @@ class Connection(asyncio.Protocol):
         self.run.connections.discard(self)
         if self.row >= 0:
             self.stop(BROKEN)
+        self.run.lost()
 
 
 class Alarm:
@@ -233,7 +235,7 @@ class Planned:
         self.next = 0
         for moment_s in arrival_s:
             run.add(begin_s + moment_s)
-        run.freed, run.failed = self.freed, self.failed
+        run.freed, run.failed, run.lost = self.freed, self.failed, self.lost
 
     def freed(self, connection: Connection) -> None:
         if self.waiting:
@@ -258,6 +260,16 @@ class Planned:
                 return
             connection.transport.close()
         self.waiting.append(row)
+        self.open_more()
+
+    def lost(self) -> None:
+        """Those who waited for the connection that ended get another."""
+        if len(self.waiting) > len(self.run.opening):
+            self.open_more()
+
+    def open_more(self) -> None:
+        """Open one more connection where that is allowed."""
+        run = self.run
         if len(run.connections) + len(run.opening) < run.job.connections:
             run.open()
 

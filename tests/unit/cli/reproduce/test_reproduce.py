@@ -20,7 +20,7 @@ SMALL = [
 
 def trimtab(*words, **more):
     return subprocess.run(
-        [*COMMAND, *map(str, words)], capture_output=True, text=True, timeout=300, **more
+        [*COMMAND, *map(str, words)], capture_output=True, text=True, timeout=900, **more
     )
 
 
@@ -93,7 +93,7 @@ def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on(tmp_path):
     while not kept.exists() and process.poll() is None:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=120)
+    _, told = process.communicate(timeout=600)
     assert process.returncode == 130, told
     assert told.startswith("stopped after ")
     assert f"go on from {kept.parent}" in told
@@ -121,7 +121,7 @@ def test_workers_end_where_the_command_was_killed(tmp_path):
     workers = psutil.Process(process.pid).children(recursive=True)
     assert len(workers) >= 2
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=600)
     _, alive = psutil.wait_procs(workers, timeout=60)
     assert not alive
 

@@ -28,7 +28,7 @@ AGAIN = "stopped; give the same command again to go on\n"
 
 def trimtab(*words, **more):
     return subprocess.run(
-        [*COMMAND, *map(str, words)], capture_output=True, text=True, timeout=300, **more
+        [*COMMAND, *map(str, words)], capture_output=True, text=True, timeout=900, **more
     )
 
 
@@ -199,7 +199,7 @@ def interrupted(words, begun):
     while process.poll() is None and not begun():
         time.sleep(0.001)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=600)
     return process.returncode, out, err
 
 

@@ -93,7 +93,7 @@ def words_of(launch: str, folder: Path, node_rank: int = 0) -> list[str]:
         capture_output=True,
         text=True,
         cwd=folder,
-        timeout=20,
+        timeout=300,
         env={
             "PATH": os.environ["PATH"],
             "NODE_RANK": str(node_rank),

@@ -72,7 +72,7 @@ def test_the_same_seed_tunes_the_same_network_here_and_in_the_background(of, rec
     given = (net, of.true, recent, 3)
     first = at_once(of.cluster, MODELS, **SMALL)(*given)
     assert first.done()
-    second = in_background(of.cluster, MODELS, **SMALL)(*given).result(timeout=120)
+    second = in_background(of.cluster, MODELS, **SMALL)(*given).result(timeout=900)
     assert (first.result().net.flat == second.net.flat).all()
     assert first.result().ratio == second.ratio
     assert (first.result().net.flat != net.flat).any()

@@ -183,7 +183,7 @@ def test_the_drifting_cluster_is_a_backend_like_any_other():
 def test_the_command_says_what_drift_knows(words, text):
     done = subprocess.run(
         [sys.executable, "-m", "trimtab", "reproduce", "adlro", "--drift", *words],
-        capture_output=True, text=True, timeout=120, env={**os.environ, "COLUMNS": "200"},
+        capture_output=True, text=True, timeout=900, env={**os.environ, "COLUMNS": "200"},
     )  # fmt: skip
     assert done.returncode != 0
     assert text in done.stderr and "Traceback" not in done.stderr

@@ -59,7 +59,7 @@ def serving(reply):
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(run()), daemon=True)
     thread.start()
-    assert started.wait(10)
+    assert started.wait(60)
     try:
         yield scripted
     finally:
@@ -178,6 +178,17 @@ def test_a_server_that_closes_after_each_answer_is_asked_on_new_connections():
         found = drive(server.port, [ASK], np.linspace(0, 0.2, 10), connections=2)
         assert found.good.all() and server.connections >= 10
         assert drive_closed(server.port, [ASK], 0.3, 2).good.all()
+
+
+def test_who_waits_for_a_connection_that_closes_gets_another():
+    async def last(writer, body, number) -> None:
+        await asyncio.sleep(0.01)
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    with serving(last) as server:
+        found = drive(server.port, [ASK], np.zeros(9), connections=2)
+    assert found.good.all() and server.connections >= 9
 
 
 def test_a_body_in_pieces_is_one_answer():

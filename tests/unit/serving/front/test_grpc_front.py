@@ -230,7 +230,7 @@ def test_the_calls_deadline_is_the_requests_and_the_nearest_holds():
 @pytest.mark.parametrize("by_deadline", [True, False])
 def test_a_client_that_leaves_cancels_its_request(by_deadline: bool):
     async def scenario(front: GrpcFront, call: Call) -> None:
-        pending = call("ModelInfer", request(), timeout=0.3 if by_deadline else None)
+        pending = call("ModelInfer", request(), timeout=1.0 if by_deadline else None)
         task = asyncio.ensure_future(pending.code())
         await until(lambda: bool(fleet.waiting))
         if not by_deadline:

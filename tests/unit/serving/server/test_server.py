@@ -221,5 +221,5 @@ def test_a_server_process_ends_with_the_one_that_started_it():
         assert started.stdout.read() == b""
     finally:
         started.kill()
-        started.wait(10)
+        started.wait(60)
         started.stdout.close()
