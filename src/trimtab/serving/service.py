@@ -58,10 +58,10 @@ def fixed_row(text: str) -> int:
 
 def profile_of(path: str, weights: slim_weights.Weights) -> ServeProfile:
     """The profile asked for, with the accuracy of this network where it was measured."""
-    found = load_profile(path)
+    profile = load_profile(path)
     if np.isfinite(weights.accuracy).all():
-        object.__setattr__(found, "accuracy", weights.accuracy)
-    return found
+        object.__setattr__(profile, "accuracy", weights.accuracy)
+    return profile
 
 
 class Service:
@@ -238,8 +238,8 @@ class Service:
     def router_stamp(self) -> Any:
         """What changes when the router's file does."""
         try:
-            found = os.stat(self.settings.router)
-            return found.st_mtime_ns, found.st_size, found.st_ino
+            file = os.stat(self.settings.router)
+            return file.st_mtime_ns, file.st_size, file.st_ino
         except OSError:
             return None
 
@@ -255,9 +255,9 @@ class Service:
         """Read the router again beside the serving; one that cannot be read changes nothing."""
         asyncio.get_running_loop().run_in_executor(None, self.router).add_done_callback(self.swap)
 
-    def swap(self, found: asyncio.Future[Router]) -> None:
+    def swap(self, loaded: asyncio.Future[Router]) -> None:
         try:
-            router = found.result()
+            router = loaded.result()
         except Exception as problem:
             router = self.books.router._replace(problem=str(problem))
         if router.problem:

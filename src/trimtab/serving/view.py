@@ -92,8 +92,8 @@ class FleetView:
         """(segments, widths) share of answered rows at each width of each segment."""
         counts = np.asarray(self.width_counts, float).reshape((len(WIDTHS),) * SEGMENTS)
         axes = range(SEGMENTS)
-        found = [counts.sum(axis=tuple(a for a in axes if a != segment)) for segment in axes]
-        return np.array(found) / max(counts.sum(), 1.0)
+        sums = [counts.sum(axis=tuple(a for a in axes if a != segment)) for segment in axes]
+        return np.array(sums) / max(counts.sum(), 1.0)
 
 
 def quantile_s(bins: Array, share: float) -> float:

@@ -70,11 +70,11 @@ def profile(
         for file in write_serve_plots(found, network.form, plots):
             say(f"figure: {file}")
     shown = range(len(TUPLES)) if every else serve_profile.front(found, middle(found))
-    told = facts(found, network.form, [int(row) for row in shown], rows)
+    summary = facts(found, network.form, [int(row) for row in shown], rows)
     if json_file:
-        write_json(json_file, told)
+        write_json(json_file, summary)
     if json_file != "-":
-        show(told, every)
+        show(summary, every)
     if to is not None:
         say(f"profile: {to}")
 
@@ -118,7 +118,7 @@ def measure_all(
         accuracy, note = network.accuracy, ""
         if not np.isfinite(accuracy).all():
             accuracy, note = modelled(network.form).accuracy, "; accuracy from published tables"
-        found = measured(runners, runners.tuning.buckets, repeats, accuracy=accuracy, told=step)
+        found = measured(runners, runners.tuning.buckets, repeats, accuracy=accuracy, progress=step)
         found = with_power(found, runners, watts)
         rows = wholes(runners, found, (1, middle(found)), repeats)
     ratio = float(np.median([row.whole_s / row.sum_s for row in rows]))
@@ -168,21 +168,21 @@ def facts(profile: Any, form: Any, rows: list[int], wholes: list[Any]) -> dict[s
     }
 
 
-def show(told: dict[str, Any], every: bool) -> None:
+def show(summary: dict[str, Any], every: bool) -> None:
     """The profile on the terminal."""
-    machine = told["machine"]
+    machine = summary["machine"]
     head = f"{machine['device']}, {machine['processor']}, {machine['threads']} thread a worker"
-    for line in (head, told["source"]):
+    for line in (head, summary["source"]):
         out.print(line, highlight=False, soft_wrap=True, markup=False, style="dim")
-    out.print(uniform_table(told["uniform_s"]))
-    out.print(tuples_table(told, "all tuples" if every else "tuples that none beats"))
-    ratios = [row["ratio"] for row in told["whole"]]
-    cells = sum(told["ways"].values())
-    say("ways: " + ", ".join(f"{way} {n / cells:.0%}" for way, n in told["ways"].items()))
+    out.print(uniform_table(summary["uniform_s"]))
+    out.print(tuples_table(summary, "all tuples" if every else "tuples that none beats"))
+    ratios = [row["ratio"] for row in summary["whole"]]
+    cells = sum(summary["ways"].values())
+    say("ways: " + ", ".join(f"{way} {n / cells:.0%}" for way, n in summary["ways"].items()))
     say(
         f"a whole network in one call takes {machine['whole_ratio']:.2f} x the sum of its segments "
         f"({min(ratios):.2f}..{max(ratios):.2f}); 9 of 10 batches stay below "
-        f"{told['slow_over_median']:.2f} x the time shown"
+        f"{summary['slow_over_median']:.2f} x the time shown"
     )
 
 
@@ -200,12 +200,12 @@ def uniform_table(uniform_s: dict[str, list[float]]) -> Table:
     return table
 
 
-def tuples_table(told: dict[str, Any], title: str) -> Table:
+def tuples_table(summary: dict[str, Any], title: str) -> Table:
     table = Table(title=title, box=SIMPLE, pad_edge=False)
-    names = ("widths", "accuracy", "ms, batch 1", f"ms, batch {told['compared_at']}", "MMAC")
+    names = ("widths", "accuracy", "ms, batch 1", f"ms, batch {summary['compared_at']}", "MMAC")
     for name in names:
         table.add_column(name, justify="left" if name == "widths" else "right", no_wrap=True)
-    for row in told["tuples"]:
+    for row in summary["tuples"]:
         table.add_row(
             " ".join(f"{width:4g}" for width in row["widths"]),
             f"{row['accuracy']:.2%}",

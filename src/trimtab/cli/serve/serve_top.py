@@ -36,7 +36,7 @@ BAR = 8  # characters
 LATE = {"refused", "late", "failed", "unavailable", "invalid", "cancelled"}
 
 
-class Seen(NamedTuple):
+class Scrape(NamedTuple):
     """The metrics of one moment: by name, by their labels."""
 
     at_s: float
@@ -65,14 +65,14 @@ def top(
     if not every > 0:
         raise ServeError(f"--every {every}: give seconds above 0")
     address = metrics_address(url)
-    seen = looked(address)
+    scrape = looked(address)
     if json_file:
-        write_json(json_file, summary(seen, None))
+        write_json(json_file, summary(scrape, None))
     if once or json_file:
         if json_file != "-":
-            out.print(picture(summary(seen, None)))
+            out.print(picture(summary(scrape, None)))
         return
-    watched(address, seen, every)
+    watched(address, scrape, every)
 
 
 def metrics_address(url: str) -> str:
@@ -85,7 +85,7 @@ def metrics_address(url: str) -> str:
     return url if url.endswith("/metrics") else f"{url}/metrics"
 
 
-def looked(address: str) -> Seen:
+def looked(address: str) -> Scrape:
     """The metrics now."""
     from prometheus_client.parser import text_string_to_metric_families
 
@@ -104,73 +104,75 @@ def looked(address: str) -> Seen:
             values.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
     if not any(name.startswith(PREFIX) for name in values):
         raise ServeError(f"{address}: answers, but is no Trimtab fleet; give the fleet's URL")
-    return Seen(time.monotonic(), values)
+    return Scrape(time.monotonic(), values)
 
 
-def watched(address: str, seen: Seen, every_s: float) -> None:
+def watched(address: str, scrape: Scrape, every_s: float) -> None:
     """Draw until Ctrl-C. A fleet that stops answering stays on the screen as it was last seen."""
     before, note = None, ""
     try:
         with Live(console=out, screen=out.is_terminal, auto_refresh=False) as live:
             while True:
-                live.update(picture(summary(seen, before), note), refresh=True)
+                live.update(picture(summary(scrape, before), note), refresh=True)
                 time.sleep(every_s)
                 try:
-                    before, seen, note = seen, looked(address), ""
+                    before, scrape, note = scrape, looked(address), ""
                 except ServeError as lost:
                     note = str(lost)
     except KeyboardInterrupt:
         say("stopped watching; the fleet goes on")
 
 
-def summary(seen: Seen, before: Seen | None) -> dict[str, Any]:
+def summary(scrape: Scrape, before: Scrape | None) -> dict[str, Any]:
     """What is shown, as plain numbers. Rates are between two looks, or the fleet's own at one."""
-    answered = seen.one("requests_total", outcome="answered")
-    rows = seen.one("answered_rows_total")
-    router = next((labels for labels, _ in seen.labelled("router_info")), {})
-    ended = {labels["outcome"]: int(n) for labels, n in seen.labelled("requests_total")}
+    answered = scrape.one("requests_total", outcome="answered")
+    rows = scrape.one("answered_rows_total")
+    router = next((labels for labels, _ in scrape.labelled("router_info")), {})
+    ended = {labels["outcome"]: int(n) for labels, n in scrape.labelled("requests_total")}
     return {
         "model": router.get("model", ""),
         "router": router.get("router", ""),
         "router_problem": router.get("problem", ""),
-        "ready": bool(seen.one("ready")),
-        "draining": bool(seen.one("draining")),
-        "uptime_s": seen.one("uptime_seconds"),
-        "objective_s": seen.one("objective_seconds"),
-        "come_hz": rate(seen, before, "arrived_total", seen.one("arrivals_per_second")),
-        "done_hz": rate(seen, before, "requests_total", seen.one("answers_per_second"), "answered"),
+        "ready": bool(scrape.one("ready")),
+        "draining": bool(scrape.one("draining")),
+        "uptime_s": scrape.one("uptime_seconds"),
+        "objective_s": scrape.one("objective_seconds"),
+        "come_hz": rate(scrape, before, "arrived_total", scrape.one("arrivals_per_second")),
+        "done_hz": rate(
+            scrape, before, "requests_total", scrape.one("answers_per_second"), "answered"
+        ),
         "ended": ended,
-        "in_time_share": seen.one("in_time_total") / answered if answered else None,
-        "accuracy": seen.one("expected_right_rows_total") / rows if rows else None,
+        "in_time_share": scrape.one("in_time_total") / answered if answered else None,
+        "accuracy": scrape.one("expected_right_rows_total") / rows if rows else None,
         "latency_s": {
-            labels["quantile"]: value for labels, value in seen.labelled("latency_recent_seconds")
+            labels["quantile"]: value for labels, value in scrape.labelled("latency_recent_seconds")
         },
-        "queued": [int(value) for _, value in seen.labelled("queue_rows")],
-        "queue_max": int(seen.one("queue_limit_rows")),
-        "in_flight": int(seen.one("in_flight_rows")),
-        "width_shares": width_shares(seen, before),
+        "queued": [int(value) for _, value in scrape.labelled("queue_rows")],
+        "queue_max": int(scrape.one("queue_limit_rows")),
+        "in_flight": int(scrape.one("in_flight_rows")),
+        "width_shares": width_shares(scrape, before),
         "servers": [
-            one_server(seen, labels["server"]) for labels, _ in seen.labelled("server_info")
+            one_server(scrape, labels["server"]) for labels, _ in scrape.labelled("server_info")
         ],
     }
 
 
 def rate(
-    seen: Seen, before: Seen | None, name: str, else_hz: float, outcome: str | None = None
+    scrape: Scrape, before: Scrape | None, name: str, else_hz: float, outcome: str | None = None
 ) -> float:
-    if before is None or seen.at_s <= before.at_s:
+    if before is None or scrape.at_s <= before.at_s:
         return else_hz
     labels = {} if outcome is None else {"outcome": outcome}
-    more = seen.one(name, **labels) - before.one(name, **labels)
+    more = scrape.one(name, **labels) - before.one(name, **labels)
     # a front that was started again counts from 0
-    return more / (seen.at_s - before.at_s) if more >= 0 else else_hz
+    return more / (scrape.at_s - before.at_s) if more >= 0 else else_hz
 
 
-def width_shares(seen: Seen, before: Seen | None) -> list[dict[str, float]]:
+def width_shares(scrape: Scrape, before: Scrape | None) -> list[dict[str, float]]:
     """A segment: the share of images at each width, of those since the last look where there are
     some, else of all.
     """
-    counts = {labels["widths"]: value for labels, value in seen.labelled("width_rows_total")}
+    counts = {labels["widths"]: value for labels, value in scrape.labelled("width_rows_total")}
     if before is not None:
         old = {labels["widths"]: value for labels, value in before.labelled("width_rows_total")}
         new = {name: value - old.get(name, 0.0) for name, value in counts.items()}
@@ -187,16 +189,16 @@ def width_shares(seen: Seen, before: Seen | None) -> list[dict[str, float]]:
     return found
 
 
-def one_server(seen: Seen, name: str) -> dict[str, Any]:
+def one_server(scrape: Scrape, name: str) -> dict[str, Any]:
     states = [
-        row["state"] for row, on in seen.labelled("server_state") if row["server"] == name and on
+        row["state"] for row, on in scrape.labelled("server_state") if row["server"] == name and on
     ]
     source = [
-        row["source"] for row, _ in seen.labelled("server_power_watts") if row["server"] == name
+        row["source"] for row, _ in scrape.labelled("server_power_watts") if row["server"] == name
     ]
-    about = next(row for row, _ in seen.labelled("server_info") if row["server"] == name)
+    about = next(row for row, _ in scrape.labelled("server_info") if row["server"] == name)
     numbers = {
-        short: seen.one(f"server_{long}", server=name)
+        short: scrape.one(f"server_{long}", server=name)
         for short, long in {
             "busy": "busy_workers",
             "workers": "workers",
@@ -222,45 +224,45 @@ def one_server(seen: Seen, name: str) -> dict[str, Any]:
     }
 
 
-def picture(told: dict[str, Any], note: str = "") -> Group:
+def picture(fleet: dict[str, Any], note: str = "") -> Group:
     """A summary for the terminal."""
-    lines = [head(told), *totals(told)]
-    if told["router_problem"]:
-        lines.append(Text(f"router: {told['router_problem']}", style="yellow"))
+    lines = [head(fleet), *totals(fleet)]
+    if fleet["router_problem"]:
+        lines.append(Text(f"router: {fleet['router_problem']}", style="yellow"))
     if note:
         lines.append(Text(f"as last seen: {note}", style="red"))
-    return Group(*lines, servers_table(told["servers"]))
+    return Group(*lines, servers_table(fleet["servers"]))
 
 
-def head(told: dict[str, Any]) -> Text:
-    state = "draining" if told["draining"] else "ready" if told["ready"] else "not ready"
+def head(fleet: dict[str, Any]) -> Text:
+    state = "draining" if fleet["draining"] else "ready" if fleet["ready"] else "not ready"
     style = "green" if state == "ready" else "yellow"
     return Text.assemble(
-        (told["model"], "bold"),
-        f" by {told['router']}  ",
+        (fleet["model"], "bold"),
+        f" by {fleet['router']}  ",
         (state, style),
-        f"  up {told['uptime_s']:,.0f} s  objective {1e3 * told['objective_s']:g} ms",
+        f"  up {fleet['uptime_s']:,.0f} s  objective {1e3 * fleet['objective_s']:g} ms",
     )
 
 
-def totals(told: dict[str, Any]) -> list[Text]:
-    share, accuracy = told["in_time_share"], told["accuracy"]
+def totals(fleet: dict[str, Any]) -> list[Text]:
+    share, accuracy = fleet["in_time_share"], fleet["accuracy"]
     latencies = "  ".join(
         f"p{float(quantile) * 100:g} {1e3 * value:.3g} ms"
-        for quantile, value in told["latency_s"].items()
+        for quantile, value in fleet["latency_s"].items()
     )
-    bad = {name: n for name, n in told["ended"].items() if name in LATE and n}
-    waiting = " + ".join(str(count) for count in told["queued"])
+    bad = {name: n for name, n in fleet["ended"].items() if name in LATE and n}
+    waiting = " + ".join(str(count) for count in fleet["queued"])
     mix = "   ".join(
         f"{segment}: " + " ".join(f"{width} {part:.0%}" for width, part in sorted(parts.items()))
-        for segment, parts in enumerate(told["width_shares"], start=1)
+        for segment, parts in enumerate(fleet["width_shares"], start=1)
     )
     lines = [
-        f"come {told['come_hz']:,.1f}/s  answered {told['done_hz']:,.1f}/s  "
+        f"come {fleet['come_hz']:,.1f}/s  answered {fleet['done_hz']:,.1f}/s  "
         f"in time {'-' if share is None else format(share, '.1%')}  "
         f"accuracy {'-' if accuracy is None else format(accuracy, '.2%')}",
         f"latency {latencies}",
-        f"queue {waiting} of {told['queue_max']} rows, {told['in_flight']} at servers",
+        f"queue {waiting} of {fleet['queue_max']} rows, {fleet['in_flight']} at servers",
         "lost " + (", ".join(f"{name} {n:,}" for name, n in bad.items()) or "none"),
         f"widths by segment  {mix or '-'}",
     ]

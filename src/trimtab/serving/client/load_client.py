@@ -46,7 +46,7 @@ class Job(NamedTuple):
     keep_every: int  # keep the answer's body of every such request; 0 = none
 
 
-class Told(NamedTuple):
+class Outcome(NamedTuple):
     """What happened, a place for each request. Times count from the start."""
 
     planned_s: list[float]
@@ -320,7 +320,7 @@ async def send_in_turn(run: Run, begin_s: float) -> None:
             run.open()
 
 
-async def run_job(job: Job) -> Told:
+async def run_job(job: Job) -> Outcome:
     """Do one job."""
     run = Run(job)
     ahead = job.connections if job.arrival_s is None else min(job.connections, 16)
@@ -339,7 +339,7 @@ async def run_job(job: Job) -> Told:
             task.cancel()
     planned_s = [moment_s - begin_s for moment_s in run.planned_s]
     sent_s = [moment_s - begin_s for moment_s in run.sent_s]
-    return Told(planned_s, sent_s, run.latency_s, run.status, run.kept, wall_s, cpu_s, begin_s)
+    return Outcome(planned_s, sent_s, run.latency_s, run.status, run.kept, wall_s, cpu_s, begin_s)
 
 
 def main() -> None:
@@ -348,11 +348,11 @@ def main() -> None:
     try:
         import uvloop
 
-        told = uvloop.run(run_job(job))
+        outcome = uvloop.run(run_job(job))
     except ImportError:
-        told = asyncio.run(run_job(job))
+        outcome = asyncio.run(run_job(job))
     # a plain tuple: run as __main__, the class would have a name that the reader cannot find
-    pickle.dump(tuple(told), sys.stdout.buffer)
+    pickle.dump(tuple(outcome), sys.stdout.buffer)
 
 
 if __name__ == "__main__":

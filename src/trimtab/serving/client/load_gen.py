@@ -20,7 +20,7 @@ import numpy as np
 
 from trimtab.arrays import Array
 from trimtab.errors import ServeError
-from trimtab.serving.client.load_client import NAMES, Job, Told
+from trimtab.serving.client.load_client import NAMES, Job, Outcome
 from trimtab.sources import ROOT
 
 CLIENT = "trimtab.serving.client.load_client"
@@ -168,18 +168,18 @@ def driven(job: Job) -> Driven:
             f"the load generator failed: {why[0] if why else f'exit code {done.returncode}'};"
             " pip install 'trimtab[serve]' brings what it needs"
         )
-    told = Told(*pickle.loads(done.stdout))
-    planned_s, sent_s, latency_s = (np.array(column, np.float64) for column in told[:3])
+    outcome = Outcome(*pickle.loads(done.stdout))
+    planned_s, sent_s, latency_s = (np.array(column, np.float64) for column in outcome[:3])
     return Driven(
         planned_s,
         sent_s,
         latency_s,
-        np.array(told.status, np.int64),
-        np.resize(np.array(job.body_of, np.int64), len(told.status)),
-        told.kept,
-        told.wall_s,
-        told.cpu_s,
-        told.began_s,
+        np.array(outcome.status, np.int64),
+        np.resize(np.array(job.body_of, np.int64), len(outcome.status)),
+        outcome.kept,
+        outcome.wall_s,
+        outcome.cpu_s,
+        outcome.began_s,
     )
 
 

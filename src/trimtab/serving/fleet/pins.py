@@ -1,6 +1,6 @@
 """A live fleet's compiled calls, by the addresses of its pinned arrays.
 
-The same functions as in `live_route`, without unpacking fifty arrays a call; what a server sends is
+The same functions as in `route`, without unpacking fifty arrays a call; what a server sends is
 read by compiled code as it lies in its frame.
 """
 
@@ -42,7 +42,7 @@ rule_at = opener(lambda: likenesses()[2])
 
 @compiled
 def pump_at(fleets, live, rules, arrivals, refused, now_s):
-    """See `live_route.pump`."""
+    """See `route.pump`."""
     return pump(fleets_at(fleets), live_at(live), rule_at(rules), arrivals, refused, now_s)
 
 
@@ -61,15 +61,15 @@ def fits(x, ids, widths, segment, tensor_b):
 @compiled
 def book_at(fleets, live, v, meta, came_back, tensor_b, now_s):
     """Book the meta part of what a server sent, and its rows where `came_back`; see
-    `live_route.book`. Returns (rows, rows that wait at the front); out_back and out_mark say which
+    `route.book`. Returns (rows, rows that wait at the front); out_back and out_mark say which
     rows came back. MISFIT rows: nothing was booked.
     """
     f, x = fleets_at(fleets), live_at(live)
     if len(meta) < FIXED_B:
         return MISFIT, 0
-    told = meta[:REPORT_B].view(REPORT_ROW)[0]
+    report = meta[:REPORT_B].view(REPORT_ROW)[0]
     head = meta[REPORT_B:FIXED_B].view(np.uint32)
-    runs, rows, segment = np.int64(told["runs"]), np.int64(head[0]), np.int64(head[1])
+    runs, rows, segment = np.int64(report["runs"]), np.int64(head[0]), np.int64(head[1])
     at = FIXED_B + runs * RUN_B
     if at + rows * (8 + SEGMENTS) > len(meta):
         return MISFIT, 0
@@ -79,8 +79,8 @@ def book_at(fleets, live, v, meta, came_back, tensor_b, now_s):
     if came_back and not fits(x, ids, widths, segment, tensor_b):
         return MISFIT, 0
     ran = meta[FIXED_B:at].view(np.float64).reshape(runs, RUN_COLUMNS)
-    counts = np.int64(told["received"]), np.int64(told["busy"]), np.int64(told["waiting"])
-    waits = book(f, x, v, counts, told["util"], ran, ids, widths, segment, x.out_mark, now_s)
+    counts = np.int64(report["received"]), np.int64(report["busy"]), np.int64(report["waiting"])
+    waits = book(f, x, v, counts, report["util"], ran, ids, widths, segment, x.out_mark, now_s)
     for k in range(rows):
         x.out_back[k] = ids[k] % len(x.slot)
     return rows, waits

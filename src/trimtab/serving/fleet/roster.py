@@ -49,17 +49,17 @@ class Roster:
         member.uid, member.heard_s = self.uids, now_s
         self.members[member.uid] = member
 
-    def greet(self, member: Member, told: dict[str, Any], router: Router) -> None:
+    def greet(self, member: Member, greeting: dict[str, Any], router: Router) -> None:
         """Let a server in, and say what to warm up; or not."""
-        token = str(told.get("token", "")).encode()
+        token = str(greeting.get("token", "")).encode()
         if not member.trusted and not hmac.compare_digest(token, self.token.encode()):
             raise ServeError("the token is wrong; give --token as `trimtab serve` printed it")
-        if self.digest and told.get("digest") != self.digest:
+        if self.digest and greeting.get("digest") != self.digest:
             raise ServeError("the server has another network; give it the same --weights")
         try:
-            member.name, member.kind = str(told["name"])[:80], str(told["kind"])[:20]
-            member.workers, member.share = int(told["workers"]), float(told["share"])
-            member.pid = int(told["pid"])
+            member.name, member.kind = str(greeting["name"])[:80], str(greeting["kind"])[:20]
+            member.workers, member.share = int(greeting["workers"]), float(greeting["share"])
+            member.pid = int(greeting["pid"])
         except (KeyError, TypeError, ValueError) as wrong:
             raise ServeError(f"the greeting lacks {wrong}; use `trimtab serve join`") from None
         if not 0 < member.workers <= 1024 or not 0 < member.share <= 100:
@@ -67,9 +67,9 @@ class Roster:
         member.restarts = self.restarts.get(member.name, -1) + 1
         self.restarts[member.name] = member.restarts
         member.reader.trusted, member.state = True, ServerState.WARMING
-        told = {"warm": warm_keys(router), "knobs": self.knobs._asdict()}
+        about = {"warm": warm_keys(router), "knobs": self.knobs._asdict()}
         watts = {"idle_w": self.profile.idle_w, "busy_w": self.profile.busy_w}
-        member.write(said(WELCOME, **told, **watts))
+        member.write(said(WELCOME, **about, **watts))
         log.info("server %s joined (pid %d, %s)", member.name, member.pid, member.kind)
 
     def admit(self, member: Member, router: Router, now_s: float) -> None:

@@ -51,7 +51,7 @@ def router_of(
     return Router(spare, f"{FALLBACK} (fallback)", problem)
 
 
-def tried(found: Any, profile: ServeProfile) -> Rule:
+def tried(untried: Any, profile: ServeProfile) -> Rule:
     """A rule that has decided once: a broken one is found, all is compiled, before it counts."""
     f, x = live_arrays(profile, 4, Knobs())
     f.conf["servers"] = 1
@@ -59,10 +59,10 @@ def tried(found: Any, profile: ServeProfile) -> Rule:
     x.member["uid"][0] = 1
     x.new_due_s[0], x.new_hard_s[0] = 1.0, np.inf
     pins = Pins(f, x)
-    pins.use(found)
+    pins.use(untried)
     pump_at(*pins.at, pins.rule_at, 1, 0, 0.0)
-    if not 0 <= int(found.tuples[0]) < 256:
-        raise ServeError(f"tuple {found.tuples[0]} is unknown; train the router again")
+    if not 0 <= int(untried.tuples[0]) < 256:
+        raise ServeError(f"tuple {untried.tuples[0]} is unknown; train the router again")
     blank = memoryview(answer_frame(BEAT, Report(), []))[HEAD.size :]
     book_at(*pins.at, 0, np.frombuffer(blank, np.uint8), False, 0, 0.0)
     lose_ids(f, x, read_answer(blank).ids)
@@ -70,7 +70,7 @@ def tried(found: Any, profile: ServeProfile) -> Rule:
     lose_stuck(f, x, 0.0)
     sweep(f, x, 0.0)
     forget(f, x, 0)
-    return found
+    return untried
 
 
 def slimmest_of(router: Router) -> int:

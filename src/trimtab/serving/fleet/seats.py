@@ -142,13 +142,13 @@ class Capacity:
 
 def width_table() -> dict[tuple[int, int], tuple[int, ...]]:
     """The widths to send for (plan, first segment): 255 where nothing is asked for."""
-    found = {}
+    table = {}
     for plan, widths in enumerate(TUPLES):
         for segment in range(SEGMENTS):
-            found[plan, segment] = (255,) * segment + widths[segment:]
+            table[plan, segment] = (255,) * segment + widths[segment:]
     for width in range(len(WIDTHS)):
         for segment in range(SEGMENTS):
             one = [255] * SEGMENTS
             one[segment] = width
-            found[NONE - width, segment] = tuple(one)
-    return found
+            table[NONE - width, segment] = tuple(one)
+    return table

@@ -114,25 +114,25 @@ def checked_endpoint(endpoint: str) -> str:
 
 def parent_of(request: Request) -> dict[str, str]:
     """The caller's trace context: a header or metadata entry, else a parameter of the request."""
-    found = {}
+    parent = {}
     for name in (PARENT, STATE):
         value = request.trace.get(name, request.parameters.get(name))
         if isinstance(value, str):
-            found[name] = value
-    return found
+            parent[name] = value
+    return parent
 
 
 def _attributes(request: Request, why: Why, server: str, widths: Sequence[int]) -> dict[str, Any]:
-    found: dict[str, Any] = {"trimtab.outcome": why.value, "trimtab.rows": _rows(request)}
+    attributes: dict[str, Any] = {"trimtab.outcome": why.value, "trimtab.rows": _rows(request)}
     if request.request_id:
-        found["trimtab.request_id"] = request.request_id
+        attributes["trimtab.request_id"] = request.request_id
     if not math.isinf(request.deadline_s):
-        found["trimtab.deadline_s"] = request.deadline_s - request.arrived_s
+        attributes["trimtab.deadline_s"] = request.deadline_s - request.arrived_s
     if server:
-        found["trimtab.server"] = server
+        attributes["trimtab.server"] = server
     if widths:
-        found["trimtab.widths"] = [WIDTHS[width] for width in widths]
-    return found
+        attributes["trimtab.widths"] = [WIDTHS[width] for width in widths]
+    return attributes
 
 
 def _rows(request: Request) -> int:

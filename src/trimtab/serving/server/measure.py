@@ -29,7 +29,7 @@ SLOW = 0.9  # the share of rounds that `slow_s` lies above
 # of all 256: the uniform ones, and two that change widths on the way
 WHOLE = ((0, 0, 0, 0), (1, 1, 1, 1), (2, 2, 2, 2), (3, 3, 3, 3), (0, 1, 2, 3), (3, 0, 2, 1))
 METER_EVERY_S = 0.05
-Told = Callable[[str, int], object]  # hears (what, steps done)
+Progress = Callable[[str, int], object]  # hears (what, steps done)
 
 
 class Runs(Protocol):
@@ -75,19 +75,19 @@ def measured(
     accuracy: Array,
     idle_w: float = 0.0,
     busy_w: float = 0.0,
-    told: Told = lambda what, done: None,
+    progress: Progress = lambda what, done: None,
 ) -> ServeProfile:
     """Time every segment at every batch size: the median of `repeats` rounds, each over all of
     them, so that a slow spell falls on all alike. Power is what you say: 0 = unknown.
 
     The first segment takes arrays, the last gives arrays; between them batches stay where the
-    device computes. `told` hears one step a segment and round: `steps(repeats)` in all.
+    device computes. `progress` hears one step a segment and round: `steps(repeats)` in all.
     """
     steps(repeats)
     check_buckets(buckets)
     keys = _keys()
-    load_s, memory_b, input_mb = _loads(segments, keys, clock, told)
-    rounds_s = _rounds(segments, keys, buckets, repeats, clock, told)
+    load_s, memory_b, input_mb = _loads(segments, keys, clock, progress)
+    rounds_s = _rounds(segments, keys, buckets, repeats, clock, progress)
     time_s, slow_s = np.median(rounds_s, axis=0), np.quantile(rounds_s, SLOW, axis=0)
     way = _ways(segments, keys, buckets)
     for table in filter(np.size, (load_s, memory_b, time_s, slow_s, input_mb, way)):
@@ -124,7 +124,7 @@ def steps(repeats: int) -> int:
 
 
 def _loads(
-    segments: Runs, keys: Sequence[tuple[int, ...]], clock: Callable[[], float], told: Told
+    segments: Runs, keys: Sequence[tuple[int, ...]], clock: Callable[[], float], progress: Progress
 ) -> tuple[Array, Array, Array]:
     """Load every segment once: seconds, bytes, and the size of what it is given."""
     load_s = np.zeros((SEGMENTS, len(WIDTHS), len(WIDTHS)))
@@ -137,7 +137,7 @@ def _loads(
         load_s[segment, before, width] = clock() - began_s
         memory_b[segment, before, width] = segments.bytes_of(segment, before, width)
         input_mb[segment, before] = FLOAT_B * np.prod(segments.takes(segment, before)) / MB
-        told("loading", 1)
+        progress("loading", 1)
     return load_s, memory_b, input_mb
 
 
@@ -147,7 +147,7 @@ def _rounds(
     buckets: Sequence[int],
     repeats: int,
     clock: Callable[[], float],
-    told: Told,
+    progress: Progress,
 ) -> Array:
     """(repeats, segment, before, width, bucket) seconds."""
     found = np.zeros((repeats + 1, SEGMENTS, len(WIDTHS), len(WIDTHS), len(buckets)))
@@ -162,7 +162,7 @@ def _rounds(
                 if segment == SEGMENTS - 1:
                     segments.fetched(made)
                 found[turn, segment, before, width, at] = clock() - began_s
-            told(f"round {turn} of {repeats}" if turn else "warming up", 1)
+            progress(f"round {turn} of {repeats}" if turn else "warming up", 1)
     return found[1:]
 
 
@@ -250,15 +250,15 @@ def with_power(
     """The profile with watts at rest and at work by the meter; a model's stay the model's."""
     if meter.source == "model":
         idle_w, busy_w = meter.read(0.0).watts, meter.read(1.0).watts
-        told = f"power is a model of {idle_w:g} W idle and {busy_w:g} W busy: there is no meter"
+        source = f"power is a model of {idle_w:g} W idle and {busy_w:g} W busy: there is no meter"
     else:
         idle_w = _mean_w(meter, lambda: rest(METER_EVERY_S), seconds, clock)
         widest = TUPLES[-1]
         x = np.zeros((profile.buckets[-1], *segments.takes(0, 0)), np.float32)
         busy_w = _mean_w(meter, lambda: segments.through(0, widest[0], widest, x), seconds, clock)
         busy_w = max(busy_w, idle_w)  # a meter of the whole machine sees others' work too
-        told = f"power by {meter.source}"
-    return replace(profile, idle_w=idle_w, busy_w=busy_w, source=f"{profile.source}; {told}")
+        source = f"power by {meter.source}"
+    return replace(profile, idle_w=idle_w, busy_w=busy_w, source=f"{profile.source}; {source}")
 
 
 def _mean_w(

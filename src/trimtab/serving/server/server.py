@@ -69,9 +69,9 @@ def runner_of(weights: Weights, device: str = "cpu", threads: int = 1, profile: 
     that was measured on this kind of device. Else a GPU's ways are measured once for each network
     and remembered, and a CPU has the plain one. profile: a file or a shipped one's name.
     """
-    found = load_profile(profile or shipped_for(device))
-    if is_of(found, device):
-        tuning = as_measured(found)
+    known = load_profile(profile or shipped_for(device))
+    if is_of(known, device):
+        tuning = as_measured(known)
         made = engines(weights, tuning.ways, device, threads, tuning.buckets)
         return Runners(tuning, made) if len(made) > 1 else next(iter(made.values()))
     if device == "cpu":
@@ -88,10 +88,10 @@ def checked_device(device: str) -> str:
 
 def digest_of(weights: Weights) -> str:
     """What tells two networks apart."""
-    found = hashlib.blake2b(repr(weights.form).encode(), digest_size=16)
+    digest = hashlib.blake2b(repr(weights.form).encode(), digest_size=16)
     for name in sorted(weights.arrays):
-        found.update(np.ascontiguousarray(weights.arrays[name]).data)
-    return found.hexdigest()
+        digest.update(np.ascontiguousarray(weights.arrays[name]).data)
+    return digest.hexdigest()
 
 
 class Server:
@@ -202,10 +202,10 @@ class Server:
             raise ServeError(f"the fleet refused this server: {heard(meta).get('reason')}")
         return []
 
-    def begin(self, told: dict[str, Any]) -> list[threading.Thread]:
+    def begin(self, welcome: dict[str, Any]) -> list[threading.Thread]:
         """Open shop as the front says, and warm up beside the reading."""
-        warm = [(int(s), int(b), int(w)) for s, b, w in told["warm"]]
-        profile = modelled(self.form, idle_w=told["idle_w"], busy_w=told["busy_w"])
+        warm = [(int(s), int(b), int(w)) for s, b, w in welcome["warm"]]
+        profile = modelled(self.form, idle_w=welcome["idle_w"], busy_w=welcome["busy_w"])
         self.shop = Workshop(
             self.runner,
             profile,
@@ -213,7 +213,7 @@ class Server:
             workers=self.hello["workers"],
             share=self.hello["share"] if self.paced else 1.0,
             warm=warm,
-            knobs=Knobs(**told["knobs"]),
+            knobs=Knobs(**welcome["knobs"]),
             meter=meter(self.device, idle_w=profile.idle_w, busy_w=profile.busy_w),
         )
         shop = self.shop
@@ -329,11 +329,11 @@ def limit_sms(share: float) -> bool:
 def parsed_cpus(text: str) -> set[int]:
     """CPUs of a list such as 0-3,8."""
     try:
-        found: set[int] = set()
+        cpus: set[int] = set()
         for part in text.split(","):
             low, _, high = part.partition("-")
-            found |= set(range(int(low), int(high or low) + 1))
-        return found
+            cpus |= set(range(int(low), int(high or low) + 1))
+        return cpus
     except ValueError:
         raise ServeError(f"cpu_list={text!r}: give numbers and ranges, such as 0-3,8") from None
 

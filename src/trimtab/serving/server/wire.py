@@ -106,12 +106,12 @@ def said(what: int, **facts: Any) -> bytes:
 def heard(meta: memoryview) -> dict[str, Any]:
     """The JSON of a frame."""
     try:
-        found = json.loads(bytes(meta).rstrip(b"\0"))
+        meant = json.loads(bytes(meta).rstrip(b"\0"))
     except ValueError:
         raise ServeError("a greeting is not JSON; connect with `trimtab serve join`") from None
-    if not isinstance(found, dict):
+    if not isinstance(meant, dict):
         raise ServeError("a greeting is not a JSON object; connect with `trimtab serve join`")
-    return found
+    return meant
 
 
 def work_frame(
@@ -176,17 +176,17 @@ def read_answer(meta: memoryview) -> Answered:
     )
 
 
-def check_answer(found: Answered, tensor_b: int, row_b: list[list[int]], most: int) -> None:
+def check_answer(answer: Answered, tensor_b: int, row_b: list[list[int]], most: int) -> None:
     """Refuse an answer that does not fit together. row_b: of a row, by segment and width before."""
-    last = found.segment - 1
-    if not 0 <= last < SEGMENTS or len(found.ids) > most:
-        raise ServeError(f"{len(found.ids)} rows from segment {last} are more than there are")
-    widths = set(found.widths[:, last].tolist())
+    last = answer.segment - 1
+    if not 0 <= last < SEGMENTS or len(answer.ids) > most:
+        raise ServeError(f"{len(answer.ids)} rows from segment {last} are more than there are")
+    widths = set(answer.widths[:, last].tolist())
     width = widths.pop()
     if width >= len(WIDTHS) or widths:
         raise ServeError(f"rows came back from segment {last} at no width or at several")
-    if tensor_b != len(found.ids) * row_b[found.segment][width]:
-        raise ServeError(f"{tensor_b} bytes came back for {len(found.ids)} rows")
+    if tensor_b != len(answer.ids) * row_b[answer.segment][width]:
+        raise ServeError(f"{tensor_b} bytes came back for {len(answer.ids)} rows")
 
 
 class FrameReader:

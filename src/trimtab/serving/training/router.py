@@ -44,7 +44,7 @@ class RouterSettings(PpoSettings):
         ).check()
 
 
-class Told(NamedTuple):
+class Progress(NamedTuple):
     """How far a training is."""
 
     step: int
@@ -62,7 +62,7 @@ def train_router(
     seed: int = 0,
     command: str = "",
     **settings: Any,
-) -> Iterator[Told]:
+) -> Iterator[Progress]:
     """Train into the folder `out`; goes on where a checkpoint of the same settings lies there.
 
     `kind` is `ahead` (evolution strategies on the network that steers the lookahead) or a weighting
@@ -78,9 +78,9 @@ def train_router(
     held = (read_checkpoint(out, made, FREE) or {}).get("state", {})
     with stopped_by_key() as pressed, log_to(out, int(held.get("step", 0))) as log:
         rows = trained(costs, on, made, held, out, _facts(costs, made, command))
-        for told in rows:
-            log(told.step, {"loss": told.loss, "latency_s": told.latency_s})
-            yield told
+        for progress in rows:
+            log(progress.step, {"loss": progress.loss, "latency_s": progress.latency_s})
+            yield progress
             if pressed:
                 raise KeyboardInterrupt
 
@@ -96,19 +96,21 @@ def _searched(
     held: dict[str, Any],
     out: Path,
     facts: dict[str, Any],
-) -> Iterator[Told]:
+) -> Iterator[Progress]:
     how, seed, began_s = on.for_search(), int(made["seed"]), perf_counter()
     theta = held["theta"].double().numpy() if held else None
     net = start(how, seed)
-    for found in search(profile, how, seed, theta, int(held.get("step", 0))):
-        state = {"theta": torch.from_numpy(found.theta), "step": found.step}
+    for generation in search(profile, how, seed, theta, int(held.get("step", 0))):
+        state = {"theta": torch.from_numpy(generation.theta), "step": generation.step}
         write_checkpoint(out, made, {"state": state})
-        yield Told(found.step, how.generations, 1 - found.good, np.nan, perf_counter() - began_s)
-        theta = found.theta
+        yield Progress(
+            generation.step, how.generations, 1 - generation.good, np.nan, perf_counter() - began_s
+        )
+        theta = generation.theta
     if theta is not None:
         gain, error = validated(profile, how, (net[0], net[1], theta), seed)
-        told = {"gain": gain, "gain_error": error, "wins": gain > CHANCE * error}
-        save(out / ROUTER, AHEAD, (net[0], net[1], theta), {**facts, **told})
+        measured = {"gain": gain, "gain_error": error, "wins": gain > CHANCE * error}
+        save(out / ROUTER, AHEAD, (net[0], net[1], theta), {**facts, **measured})
 
 
 def _ppo(
@@ -118,17 +120,17 @@ def _ppo(
     held: dict[str, Any],
     out: Path,
     facts: dict[str, Any],
-) -> Iterator[Told]:
+) -> Iterator[Progress]:
     on, began_s = on.weighted(made["kind"], profile), perf_counter()
     learner = Ppo(profile, on, int(made["seed"]))
     if held:
         learner.load(held)
     while learner.step < on.updates:
-        found = learner.update()
+        batch = learner.update()
         write_checkpoint(out, made, {"state": learner.state()})
-        latency_s = float(found.part[:, 1].mean())
+        latency_s = float(batch.part[:, 1].mean())
         spent_s = perf_counter() - began_s
-        yield Told(learner.step, on.updates, -float(found.reward.mean()), latency_s, spent_s)
+        yield Progress(learner.step, on.updates, -float(batch.reward.mean()), latency_s, spent_s)
     weights = {name: getattr(on, name) for name in ("alpha", "beta", "gamma", "delta", "bonus")}
-    told = {"weights": weights, "speeds": list(SPEEDS)}
-    save(out / ROUTER, PAPER, learner.mlp.net(), {**facts, **told})
+    reward = {"weights": weights, "speeds": list(SPEEDS)}
+    save(out / ROUTER, PAPER, learner.mlp.net(), {**facts, **reward})

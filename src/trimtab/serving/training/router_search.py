@@ -55,7 +55,7 @@ class SearchSettings:
         return self
 
 
-class Found(NamedTuple):
+class Generation(NamedTuple):
     """How far a search is."""
 
     step: int
@@ -65,7 +65,7 @@ class Found(NamedTuple):
 
 def search(
     profile: ServeProfile, on: SearchSettings, seed: int, theta: Array | None = None, step: int = 0
-) -> Iterator[Found]:
+) -> Iterator[Generation]:
     """Improve the last layer a generation at a time, from `theta` after generation `step` on."""
     made, net = routers.rule(profile, "priced"), start(on, seed)
     theta = net[2].copy() if theta is None else theta
@@ -87,7 +87,7 @@ def search(
         weights = (ranks[:, 0] - ranks[:, 1]) / (values.size - 1)
         theta = theta + on.rate * np.tensordot(weights, moves, 1) / on.pairs
         step += 1
-        yield Found(step, theta, float(values.mean()))
+        yield Generation(step, theta, float(values.mean()))
 
 
 def start(on: SearchSettings, seed: int) -> Net:

@@ -13,7 +13,7 @@ from trimtab.errors import ServeError
 from trimtab.serving.net.slim_net import SlimResNet, arrays_of, network
 from trimtab.serving.net.slim_weights import as_stored, save
 from trimtab.serving.training.images import Feed, Images, mean_and_spread, read_images
-from trimtab.serving.training.slim_learner import Learner, Settings, Told, accuracies, train
+from trimtab.serving.training.slim_learner import Learner, Progress, Settings, accuracies, train
 from trimtab.training.checkpoint import (
     device_of,
     log_to,
@@ -23,7 +23,7 @@ from trimtab.training.checkpoint import (
 )
 
 NETWORK = "slim.npz"
-LOGGED = tuple(name for name in Told._fields if name not in ("step", "steps", "wall_s"))
+LOGGED = tuple(name for name in Progress._fields if name not in ("step", "steps", "wall_s"))
 # may differ from the checkpoint's: a training may go on for longer, or on another machine
 FREE = ("steps", "minutes", "compile", "channels_last")
 
@@ -36,7 +36,7 @@ def train_slim(
     device: str = "auto",
     command: str = "",
     **settings: Any,
-) -> Iterator[Told]:
+) -> Iterator[Progress]:
     """Train into the folder `out`; goes on where a checkpoint of the same settings lies there.
 
     `data` is a folder of pictures, see `read_images`. `out` gets checkpoint.pt, a log for
@@ -55,11 +55,11 @@ def train_slim(
         learner.load(before["learner"])
     feed = Feed(images, on.batch, on.mix, on.seed, device)
     with stopped_by_key() as pressed, log_to(out, learner.step) as log:
-        for told in train(learner, feed, held, looks=looks, stop=lambda: bool(pressed)):
-            if told.loss == told.loss:
-                log(told.step, {name: getattr(told, name) for name in LOGGED})
+        for progress in train(learner, feed, held, looks=looks, stop=lambda: bool(pressed)):
+            if progress.loss == progress.loss:
+                log(progress.step, {name: getattr(progress, name) for name in LOGGED})
                 write_checkpoint(out, made, {"learner": learner.state()})
-            yield told
+            yield progress
         write_checkpoint(out, made, {"learner": learner.state()})
         if pressed:
             raise KeyboardInterrupt

@@ -92,7 +92,7 @@ class Settings:
         return Form(wide, group, classes, usual.blocks, side).check()
 
 
-class Told(NamedTuple):
+class Progress(NamedTuple):
     """How far a training is; what was not measured in this row is NaN.
 
     The shares of test images right are those of the averaged weights. Nothing is chosen by them:
@@ -110,7 +110,7 @@ class Told(NamedTuple):
     wall_s: float
 
 
-RIGHTS = tuple(name for name in Told._fields if name.startswith("right_"))
+RIGHTS = tuple(name for name in Progress._fields if name.startswith("right_"))
 
 
 class Learner:
@@ -322,7 +322,7 @@ def train(
     looks: int = 10,
     stop: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.perf_counter,
-) -> Iterator[Told]:
+) -> Iterator[Progress]:
     """Train to the end or to `stop`, measuring `looks` times on held images in equal parts of the
     training, and at its end. Measuring costs none of the training's minutes.
     """
@@ -353,4 +353,4 @@ def train(
             steps = round(learner.step / max(learner.progress, 1e-9))
             rights = dict(zip(RIGHTS, right))
             wall_s = clock() - began_s
-            yield Told(learner.step, steps, loss, **rights, images_hz=speed_hz, wall_s=wall_s)
+            yield Progress(learner.step, steps, loss, **rights, images_hz=speed_hz, wall_s=wall_s)

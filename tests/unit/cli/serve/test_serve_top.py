@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from trimtab.cli.serve import serve_top
-from trimtab.cli.serve.serve_top import Seen, looked, metrics_address, summary, top
+from trimtab.cli.serve.serve_top import Scrape, looked, metrics_address, summary, top
 from trimtab.errors import ServeError
 from trimtab.serving.front.metrics_text import text
 from trimtab.serving.net.slim_form import row_of
@@ -92,7 +92,7 @@ def test_rates_are_between_two_looks(served):
     counts = fleet().width_counts
     counts[row_of((2, 2, 2, 2))] = 5
     served[1]["text"] = text(fleet(arrived=150, answered=100, width_counts=counts))
-    second = Seen(first.at_s + 10.0, looked(f"{served[0]}/metrics").values)
+    second = Scrape(first.at_s + 10.0, looked(f"{served[0]}/metrics").values)
     told = summary(second, first)
     assert told["come_hz"] == pytest.approx(5.0) and told["done_hz"] == pytest.approx(2.0)
     assert told["width_shares"] == [{"0.75": 1.0}] * 4
@@ -101,7 +101,7 @@ def test_rates_are_between_two_looks(served):
 def test_a_front_started_again_has_no_negative_rate(served):
     first = looked(f"{served[0]}/metrics")
     served[1]["text"] = text(fleet(arrived=3, come_hz=1.5))
-    second = Seen(first.at_s + 10.0, looked(f"{served[0]}/metrics").values)
+    second = Scrape(first.at_s + 10.0, looked(f"{served[0]}/metrics").values)
     assert summary(second, first)["come_hz"] == 1.5
 
 

@@ -101,7 +101,9 @@ def test_the_slow_times_hold_the_hiccups_that_the_median_leaves_out():
 
 def test_every_step_of_measuring_is_told():
     ticking, done = Ticking(), []
-    measured(ticking, (1, 2), 2, ticking.clock, accuracy=HALF, told=lambda what, n: done.append(n))
+    measured(
+        ticking, (1, 2), 2, ticking.clock, accuracy=HALF, progress=lambda what, n: done.append(n)
+    )
     assert sum(done) == steps(2)
 
 
