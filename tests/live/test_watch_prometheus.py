@@ -1,4 +1,4 @@
-"""`trimtab plan --watch` reads a real Prometheus that scrapes a real node_exporter.
+"""`trimtab plan watch` reads a real Prometheus that scrapes a real node_exporter.
 
 DCGM's and InfiniBand's series come from a text file of node_exporter's, since no GPU is here.
 """

@@ -1,9 +1,10 @@
-"""`trimtab plan --calibrate`: measure this machine's GPUs and write a profile to plan with."""
+"""`trimtab plan calibrate`: measure this machine's GPUs and write a profile to plan with."""
 
 from __future__ import annotations
 
 import os
 import shlex
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,17 @@ from trimtab.errors import PlanError
 
 PROFILE = Path("gpu-profile.json")
 SECONDS = 90.0  # enough for a datacentre GPU: a fit gains little beyond
+
+
+@dataclass(frozen=True)
+class Calibrating:
+    """What to measure, for how long, and where it is written."""
+
+    profile: tuple[Path, ...] = field(
+        default=(), metadata={"help": f"The file to write; default {PROFILE}.", "metavar": "FILE"}
+    )
+    device: str = field(default="cuda", metadata={"help": "cuda (also AMD's) or cpu."})
+    seconds: float = field(default=SECONDS, metadata={"help": "About how long."})
 
 
 def calibrate(

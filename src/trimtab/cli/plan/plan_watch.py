@@ -1,15 +1,15 @@
-"""`trimtab plan --watch`: options, sensors, state, files of a proposal and the user's command."""
+"""`trimtab plan watch`: options, sensors, state, files of a proposal and the user's command."""
 
 from __future__ import annotations
 
 import json
 import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from trimtab.cli.plan import plan_text
 from trimtab.cli.plan.watch_text import HOUR_S, Readings
@@ -18,33 +18,51 @@ from trimtab.errors import PlanError
 
 if TYPE_CHECKING:
     from trimtab.llm.nouns import Model, Question
+    from trimtab.llm.plan.options import TrainOptions
     from trimtab.llm.spec.pool import Pool
     from trimtab.llm.watch.conditions import Raw, Sensors
     from trimtab.llm.watch.replan import Market, Offer
     from trimtab.llm.watch.watch_state import State
 
 STATE = Path("trimtab-watch.json")
+LIVE = "How to watch"  # heading of --help
 
 
-class Watching(NamedTuple):
-    """How to watch: what `trimtab plan --watch` can be told beside the question."""
+def _live(text: str, name: str = "", **more: Any) -> dict[str, Any]:
+    named = {"option": name} if name else {}
+    return {"help": text, "panel": LIVE, **named, **more}
 
-    every_s: float = 60.0
-    horizon_hours: float = 6.0
-    margin: float = 1.5
-    patience: int = 3
-    dwell_s: float = 1800.0
-    restart_s: float = 120.0
-    log: Path | None = None
-    state: Path = STATE
-    prometheus: str = ""
-    query: tuple[str, ...] = ()  # NAME=PROMQL
-    job: str = ""  # a PID, or a file that holds one
-    current: Path | None = None
-    apply: str = ""
+
+@dataclass(frozen=True)
+class Watching:
+    """How to watch: what `trimtab plan watch` can be told beside the question."""
+
+    every_s: float = field(default=60.0, metadata=_live("Seconds between readings.", "--every"))
+    horizon_hours: float = field(default=6.0, metadata=_live("That a new plan would run for."))
+    margin: float = field(default=1.5, metadata=_live("Least saving / cost of the change."))
+    patience: int = field(default=3, metadata=_live("Readings in a row that must agree."))
+    dwell_s: float = field(
+        default=1800.0,
+        metadata=_live("After a change until the next.", "--dwell-minutes", times=60.0),
+    )
+    restart_s: float = field(
+        default=120.0,
+        metadata=_live("That a restart takes without data.", "--restart-minutes", times=60.0),
+    )
+    log: Path | None = field(default=None, metadata=_live("The job's log: step times."))
+    state: Path = field(default=STATE, metadata=_live("Where what is learned is kept."))
+    prometheus: str = field(default="", metadata=_live("Address of a server to read."))
+    query: tuple[str, ...] = field(
+        default=(), metadata=_live("cpu=, link=, memory=, gpu= or taken=PROMQL.")
+    )
+    job: str = field(default="", metadata=_live("The job's PID, or a file with it."))
+    current: Path | None = field(default=None, metadata=_live("The plan that runs, by --json."))
+    apply: str = field(default="", metadata=_live("Command that changes the plan; none: dry run."))
     apply_timeout_s: float = 1800.0
-    folder: Path | None = None  # of the plan and the launcher's files; None = beside the state
-    rounds: int = 0
+    folder: Path | None = field(
+        default=None, metadata=_live("Folder of a proposal; default: beside the state.", "--out")
+    )
+    rounds: int = field(default=0, metadata=_live("Readings; 0 = until Ctrl-C."))
 
     def plan_folder(self) -> Path:
         """Where proposals are written."""
@@ -54,7 +72,7 @@ class Watching(NamedTuple):
 def watch_plan(
     model: Model,
     shares: Pool,
-    options: Mapping[str, Any],
+    options: TrainOptions,
     watching: Watching,
     json_file: str | None = None,
     *,
@@ -69,7 +87,7 @@ def watch_plan(
     w, path, folder = watching, watching.state, watching.plan_folder()
     _check(w)
     fresh = w.current is None and not path.exists()
-    question, kept = begun(model, shares, dict(options), path, w.current)
+    question, kept = begun(model, shares, options, path, w.current)
     sensors, listed = _sensors(w, clock), market(question)
     rules = Rules(w.horizon_hours * HOUR_S, w.margin, w.patience, w.dwell_s, restart_s=w.restart_s)
     log = StepLog(w.log, kept.read) if w.log else None
@@ -106,7 +124,7 @@ def _check(w: Watching) -> None:
 
 
 def begun(
-    model: Model, shares: Pool, options: dict[str, Any], path: Path, current: Path | None
+    model: Model, shares: Pool, options: TrainOptions, path: Path, current: Path | None
 ) -> tuple[Question, State]:
     """The question of the plan that runs, and the state: as saved, or new."""
     from trimtab.llm.plan.planner import planned
@@ -115,16 +133,16 @@ def begun(
 
     if len(shares) > 1:
         raise PlanError(
-            f"--watch follows a job on one kind of GPU, --gpus has {len(shares)}; give one kind,"
+            f"a job is watched on one kind of GPU, --gpus has {len(shares)}; give one kind,"
             " such as 64xH100"
         )
     fields = _first_plan(current) if current else None
     if fields is not None:
         # what the user leaves open is as the running plan has it
-        for name, empty in (("seq", 0), ("global_batch", 0), ("precision", "")):
-            options[name] = options.get(name) or fields.get(name, empty)
-        options["framework"] = options.get("framework") or fields.get("framework", "")
-    question = asked(model, shares[0].gpu, shares[0].gpus, **options)
+        for name in ("seq", "global_batch", "precision", "framework"):
+            if name in fields and not getattr(options, name):
+                options = replace(options, **{name: fields[name]})
+    question = asked(model, shares[0].gpu, shares[0].gpus, options)
     kept = load(path, question)
     if fields is not None:
         row = plan_row(question, fields, str(current))
@@ -144,7 +162,7 @@ def _first_plan(path: Path) -> dict[str, Any]:
         ) from None
     if "stage_layers" in row:
         raise PlanError(
-            f"--current {path}: is a plan over several kinds of GPU, which --watch does not"
+            f"--current {path}: is a plan over several kinds of GPU, which watching does not"
             " follow; give one of a single kind"
         )
     return row

@@ -1,4 +1,4 @@
-"""What `trimtab plan --watch` prints: a line a reading, proposals in full, and JSON lines."""
+"""What `trimtab plan watch` prints: a line a reading, proposals in full, and JSON lines."""
 
 from __future__ import annotations
 

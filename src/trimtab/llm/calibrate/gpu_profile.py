@@ -3,7 +3,7 @@
     h200 = adopt(read_profile("h200.json"))             # plan with it: cases(model, h200, 8)
     measured_pool("8xH200+8xH100", "h200.json")         # or where GPUs are asked for in words
 
-`trimtab plan --calibrate` writes such files. Numbers that it could not measure (links on a machine
+`trimtab plan calibrate` writes such files. Numbers that it could not measure (links on a machine
 of one GPU, power where there is no meter) stay those of the architecture.
 """
 
@@ -18,6 +18,7 @@ from typing import Any
 
 from trimtab.errors import PlanError, UnknownName
 from trimtab.files import write_whole
+from trimtab.llm.calibrate.foreign import named_as
 from trimtab.llm.cost import constants
 from trimtab.llm.cost.constants import Law, law_of
 from trimtab.llm.cost.intervals import arch_spreads
@@ -62,7 +63,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "node_share": (1e-4, 10.0),
     "node_start_s": (0.0, 0.1),
 }
-MEASURED = "measured by trimtab plan --calibrate"  # source of a GPU that no table lists
+MEASURED = "measured by trimtab plan calibrate"  # source of a GPU that no table lists
 KEPT = (law_rows, arch_spreads, serving)  # caches that hold a row a law
 LINKS = ("link_share", "pcie_share")  # one of them is there when links were measured
 # Of the spread of an architecture that nobody measured, what is left when only links are not: they
@@ -92,12 +93,17 @@ def write_profile(profile: GpuProfile, path: str | Path) -> None:
 
 def read_profile(path: str | Path) -> GpuProfile:
     """The profile of a file, or PlanError that names what is wrong in it."""
+    other = "" if is_profile(path) else named_as(path)
+    if other:
+        raise PlanError(
+            f"{path}: {other}; --profile takes here what `trimtab plan calibrate` writes"
+        )
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_no_number)
     except (OSError, ValueError) as problem:
         raise PlanError(
             f"{path}: cannot be read as a profile ({problem}); write one with"
-            f" `trimtab plan --calibrate --profile {path}`"
+            f" `trimtab plan calibrate --profile {path}`"
         ) from None
     if not isinstance(found, dict) or found.pop("format", "") != FORMAT:
         raise PlanError(f"{path}: format is not {FORMAT!r}; calibrate again with this version")

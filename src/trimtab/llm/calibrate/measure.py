@@ -201,7 +201,7 @@ def _torch_files() -> tuple[Any, tuple[Kind, ...]]:
         from trimtab.llm.calibrate import devices, host, products, scores, streams, sums
     except ModuleNotFoundError as missing:
         raise PlanError(
-            f"--calibrate needs {missing.name}, which is not installed;"
+            f"measuring needs {missing.name}, which is not installed;"
             " pip install 'trimtab[train]', or a torch for your GPU"
         ) from None
     return devices, (

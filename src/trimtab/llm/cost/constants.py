@@ -1,6 +1,6 @@
 """The fitted numbers of constants.json: one row of laws an architecture, each with its source.
 
-`trimtab plan --fit FOLDER` writes the file; sections are replaced one by one.
+`trimtab plan fit FOLDER` writes the file; sections are replaced one by one.
 """
 
 from __future__ import annotations

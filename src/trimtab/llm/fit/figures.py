@@ -16,7 +16,7 @@ from trimtab.errors import PlanError
 from trimtab.llm.cost import priors
 from trimtab.llm.cost.kernels import LAW
 
-COMMAND = "trimtab plan --fit FOLDER"
+COMMAND = "trimtab plan fit FOLDER"
 GPUS = {"a100": "A100-SXM-80GB", "h100": "H100-SXM5"}  # what the tables call them: ours
 MEASURED = ("Ampere", "Hopper")  # their architectures
 KERNEL_FIELDS = frozenset(LAW[: LAW.index("link_share")])

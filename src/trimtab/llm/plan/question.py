@@ -7,7 +7,6 @@ What the user leaves open is filled in here, and `notes` says how.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from trimtab.errors import PlanError
@@ -21,6 +20,7 @@ from trimtab.llm.cost.cases import (
 from trimtab.llm.cost.constants import law_of
 from trimtab.llm.cost.kernels import IDLE_POWER
 from trimtab.llm.nouns import Gpu, Model, Question
+from trimtab.llm.plan.options import GBPS, TRAIN, TrainOptions, changed
 from trimtab.llm.spec.specs import parameters
 
 OBJECTIVES = ("time", "cost", "energy")
@@ -35,63 +35,53 @@ UNFUSED = ("Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Vega20", "CDNA1", 
 
 
 def asked(
-    model: Model,
-    gpu: Gpu,
-    gpus: int,
-    *,
-    seq: int = 0,
-    global_batch: int = 0,
-    per_node: int = 0,
-    node_link_bps: float = 0.0,
-    precision: str = "",
-    framework: str = "",
-    objective: str = "time",
-    price_hour: float = 0.0,
-    up_to: bool = False,
-    least_p_fit: float = 0.9,
-    **fixed: Any,
+    model: Model, gpu: Gpu, gpus: int, options: TrainOptions = TRAIN, **said: Any
 ) -> Question:
-    """The question with defaults filled in; 0 and "" leave a field open."""
-    _refuse_numbers(gpus, seq, global_batch, per_node)
-    _refuse_amounts(node_link_bps, price_hour, least_p_fit)
+    """The question with defaults filled in; `said` are fields of TrainOptions, by name."""
+    wish = changed(options, said)
+    _refuse_numbers(gpus, wish)
+    _refuse_amounts(wish)
     notes: list[str] = []
-    taken_seq = settled_seq(model, seq, notes)
-    node = per_node or default_node(gpu, gpus, notes)
+    seq = settled_seq(model, wish.seq, notes)
+    node = wish.per_node or default_node(gpu, gpus, notes)
     whole = gpus - gpus % node if gpus > node else gpus
+    sharing = 1 if wish.up_to else whole
     return Question(
         model=model,
         gpu=gpu,
         gpus=gpus,
-        seq=taken_seq,
-        global_batch=global_batch or default_batch(model, taken_seq, 1 if up_to else whole, notes),
+        seq=seq,
+        global_batch=wish.global_batch or default_batch(model, seq, sharing, notes),
         per_node=node,
-        node_link_bps=node_link_bps or default_link(gpu, gpus > node, notes),
-        precision=settled_precision(gpu, precision, notes),
+        node_link_bps=wish.node_link_bps or default_link(gpu, gpus > node, notes),
+        precision=settled_precision(gpu, wish.precision, notes),
         flash=gpu.arch not in UNFUSED,
-        frameworks=settled_frameworks(framework),
-        objective=weights(objective),
-        price_hour=price_hour,
-        up_to=up_to,
-        least_p_fit=least_p_fit,
-        fixed=settled_fixed(fixed),
+        frameworks=settled_frameworks(wish.framework),
+        objective=weights(wish.objective),
+        price_hour=wish.price_hour,
+        up_to=wish.up_to,
+        least_p_fit=wish.least_p_fit,
+        fixed=settled_fixed(wish),
         notes=tuple(notes + law_notes(gpu)),
     )
 
 
-def _refuse_numbers(gpus: int, seq: int, global_batch: int, per_node: int) -> None:
+def _refuse_numbers(gpus: int, wish: TrainOptions) -> None:
     if gpus < 1:
         raise PlanError(f"gpus={gpus} leaves nothing to plan for; ask for at least one")
-    for name, value in (("seq", seq), ("batch", global_batch), ("gpus-per-node", per_node)):
+    counts = {"seq": wish.seq, "batch": wish.global_batch, "gpus-per-node": wish.per_node}
+    for name, value in counts.items():
         if value < 0:
             raise PlanError(f"{name}={value} is negative; take 1 or more, or leave it out")
 
 
-def _refuse_amounts(node_link_bps: float, price_hour: float, least_p_fit: float) -> None:
-    for name, amount in (("node-link-gbps", 8e-9 * node_link_bps), ("price-hour", price_hour)):
+def _refuse_amounts(wish: TrainOptions) -> None:
+    amounts = {"node-link-gbps": wish.node_link_bps / GBPS, "price-hour": wish.price_hour}
+    for name, amount in amounts.items():
         if not 0 <= amount < float("inf"):
             raise PlanError(f"{name}={amount:g} is not a usable number; take one above 0")
-    if not 0 < least_p_fit < 1:
-        raise PlanError(f"p_fit={least_p_fit:g} is no chance; take a number between 0 and 1")
+    if not 0 < wish.least_p_fit < 1:
+        raise PlanError(f"p_fit={wish.least_p_fit:g} is no chance; take a number between 0 and 1")
 
 
 def settled_seq(model: Model, seq: int, notes: list[str]) -> int:
@@ -168,14 +158,11 @@ def settled_frameworks(framework: str) -> tuple[int, ...]:
     return (framework_index(framework),)
 
 
-def settled_fixed(fixed: Mapping[str, Any]) -> dict[str, int]:
+def settled_fixed(wish: TrainOptions) -> dict[str, int]:
     """The fields that the plan must have, as whole numbers; None leaves one open."""
     out: dict[str, int] = {}
-    for name, value in fixed.items():
-        if name not in FIXABLE:
-            raise PlanError(
-                f"plan field {name!r} cannot be fixed; take one of {', '.join(FIXABLE)}"
-            )
+    for name in FIXABLE:
+        value = getattr(wish, name)
         if value is None:
             continue
         if name == "recompute" and not isinstance(value, int):

@@ -23,6 +23,7 @@ from trimtab.llm.cost.serving_cases import serving_cases
 from trimtab.llm.cost.serving_cost import serving_cost
 from trimtab.llm.nouns import Gpu, Model
 from trimtab.llm.plan.legal import divisors, fair, tensor_fault, tensor_widths
+from trimtab.llm.plan.options import SERVE, ServeOptions, changed
 from trimtab.llm.plan.question import default_link, half, law_notes, weights
 
 MEMORY_SHARE = 0.9  # of the GPU that servers fill unless told otherwise
@@ -80,65 +81,49 @@ class Served:
 
 
 def serve_asked(
-    model: Model,
-    gpu: Gpu,
-    gpus: int,
-    *,
-    prompt: int = 1024,
-    generated: int = 256,
-    slo_s: float = 0.0,
-    ttft_s: float = 0.0,
-    per_node: int = 0,
-    node_link_bps: float = 0.0,
-    precision: str = "",
-    cpu_load: float = 0.0,
-    objective: str = "time",
-    least_p_fit: float = 0.9,
-    **fixed: int | None,
+    model: Model, gpu: Gpu, gpus: int, options: ServeOptions = SERVE, **said: Any
 ) -> ServeQuestion:
-    """The question with defaults filled in; 0 and "" leave a field open."""
-    _refuse_numbers(gpus, prompt, generated)
-    _refuse_limits(slo_s, ttft_s, cpu_load, least_p_fit)
-    _refuse_precision(gpu, precision)
+    """The question with defaults filled in; `said` are fields of ServeOptions, by name."""
+    wish = changed(options, said)
+    _refuse_numbers(gpus, wish)
+    _refuse_precision(gpu, wish.precision)
     notes: list[str] = []
-    if not slo_s:
+    if not wish.slo_s:
         notes.append(f"{1e3 * SLO_S:.0f} ms between tokens at most: default, set --slo-ms")
-    if prompt + generated > model.max_seq:
-        notes.append(f"{prompt} + {generated} tokens are beyond the {model.max_seq} of the model")
-    node = per_node or gpu.per_node
+    if wish.prompt + wish.generated > model.max_seq:
+        words = f"{wish.prompt} + {wish.generated} tokens"
+        notes.append(f"{words} are beyond the {model.max_seq} of the model")
+    fixed = {"tp": wish.tp, "pp": wish.pp}
     return ServeQuestion(
         model=model,
         gpu=gpu,
         gpus=gpus,
-        prompt=prompt,
-        generated=generated,
-        slo_s=slo_s or SLO_S,
-        ttft_s=ttft_s or float("inf"),
-        per_node=node,
-        node_link_bps=node_link_bps or default_link(gpu, False, notes),
-        weight_b=1.0 if precision == "fp8" else 2.0,
-        cpu_load=cpu_load,
-        objective=weights(objective),
-        least_p_fit=least_p_fit,
+        prompt=wish.prompt,
+        generated=wish.generated,
+        slo_s=wish.slo_s or SLO_S,
+        ttft_s=wish.ttft_s or float("inf"),
+        per_node=wish.per_node or gpu.per_node,
+        node_link_bps=wish.node_link_bps or default_link(gpu, False, notes),
+        weight_b=1.0 if wish.precision == "fp8" else 2.0,
+        cpu_load=wish.cpu_load,
+        objective=weights(wish.objective),
+        least_p_fit=wish.least_p_fit,
         fixed={name: value for name, value in fixed.items() if value is not None},
         notes=tuple(notes + law_notes(gpu)),
     )
 
 
-def _refuse_numbers(gpus: int, prompt: int, generated: int) -> None:
-    for name, value in (("gpus", gpus), ("prompt", prompt), ("generate", generated)):
+def _refuse_numbers(gpus: int, wish: ServeOptions) -> None:
+    for name, value in {"gpus": gpus, "prompt": wish.prompt, "generate": wish.generated}.items():
         if value < 1:
             raise PlanError(f"{name}={value} is below 1; take a positive number")
-
-
-def _refuse_limits(slo_s: float, ttft_s: float, cpu_load: float, least_p_fit: float) -> None:
-    for name, limit_s in (("slo-ms", slo_s), ("ttft-ms", ttft_s)):
+    for name, limit_s in {"slo-ms": wish.slo_s, "ttft-ms": wish.ttft_s}.items():
         if not 0 <= limit_s < float("inf"):
             raise PlanError(f"{name}={1e3 * limit_s:g} is not a usable number; take one above 0")
-    if not 0 <= cpu_load <= 1:
-        raise PlanError(f"cpu-load={cpu_load:g} is no share of a host; take 0 to 1")
-    if not 0 < least_p_fit < 1:
-        raise PlanError(f"p_fit={least_p_fit:g} is no chance; take a number between 0 and 1")
+    if not 0 <= wish.cpu_load <= 1:
+        raise PlanError(f"cpu-load={wish.cpu_load:g} is no share of a host; take 0 to 1")
+    if not 0 < wish.least_p_fit < 1:
+        raise PlanError(f"p_fit={wish.least_p_fit:g} is no chance; take a number between 0 and 1")
 
 
 def _refuse_precision(gpu: Gpu, precision: str) -> None:

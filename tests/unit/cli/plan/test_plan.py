@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from trimtab.cli import main
+from trimtab.cli.plan.plan import as_command
+
+COMMANDS = ("train", "serve", "watch", "check", "calibrate", "fit")
 
 
 @pytest.fixture
@@ -25,7 +28,7 @@ def plan(monkeypatch, capsys):
 
 
 def test_a_plan_has_a_headline_a_table_reasons_and_flags(plan):
-    code, out, _ = plan("llama-3-70b", "--gpus", "64xH100", "--train", "--export", "megatron")
+    code, out, _ = plan("llama-3-70b", "--gpus", "64xH100", "--export", "megatron")
     assert code == 0
     lines = out.splitlines()
     assert lines[0].startswith("llama-3-70b on 64xH100-SXM5: TP ")
@@ -95,7 +98,7 @@ def test_a_free_count_says_what_is_given_back(plan):
 )
 def test_serving_has_its_table_and_launchers(plan, launcher, flag):
     code, out, _ = plan(
-        "llama-3-70b", "--gpus", "8xH100", "--serve", "--prompt", 1024, "--generate", 256,
+        "serve", "llama-3-70b", "--gpus", "8xH100", "--prompt", 1024, "--generate", 256,
         "--export", launcher,
     )  # fmt: skip
     assert code == 0
@@ -110,7 +113,7 @@ def test_runs_are_checked_row_by_row(plan, tmp_path):
         "A100,64,6144,40,48,2048,51200,8,1,4,512,20\n"
         "A100,8,4096,32,32,2048,51200,4,1,2,64,9\n"
     )
-    code, out, err = plan("--check", table, "--json", "-")
+    code, out, err = plan("check", table, "--json", "-")
     assert code == 0, err
     rows = json.loads(out)
     assert [row["line"] for row in rows] == [2, 3]
@@ -119,7 +122,7 @@ def test_runs_are_checked_row_by_row(plan, tmp_path):
         assert row["error_step_s"] == pytest.approx(row["step_s"] / seen - 1, abs=1e-4)
         assert 0 <= row["p_fit"] <= 1
     assert "2 runs; step_s: mean error" in err
-    code, out, _ = plan("--check", table)
+    code, out, _ = plan("check", table)
     assert code == 0 and "measured" in out
 
 
@@ -139,13 +142,14 @@ def test_runs_are_checked_row_by_row(plan, tmp_path):
         (["llama-3-8b"], "--gpus is missing"),
         ([], "no model is named"),
         (["llama-3-8b", "--gpus", "8xH100", "--train", "--serve"], "ask one at a time"),
-        (["llama-3-8b", "--gpus", "8xH100", "--export", "vllm"], "add --serve"),
+        (["llama-3-8b", "--gpus", "8xH100", "--export", "vllm"], "`trimtab plan serve`"),
         (["llama-3-8b", "--gpus", "8xH100", "--export", "slurm"], "--export slurm is unknown"),
-        (["llama-3-8b", "--gpus", "8xH100", "--serve", "--export", "fsdp"], "take vllm or sglang"),
-        (["llama-3-8b", "--gpus", "8xH100", "--serve", "--batch", "8"], "--batch is for training"),
+        (["serve", "llama-3-8b", "--gpus", "8xH100", "--export", "fsdp"], "take vllm or sglang"),
+        (["serve", "llama-3-8b", "--gpus", "8xH100", "--batch", "8"], "No such option"),
+        (["llama-3-8b", "--gpus", "8xH100", "--serve", "--watch"], "leave --serve out"),
         (["llama-3-8b", "--gpus", "8xH100", "--top", "0"], "--top 0 shows nothing"),
-        (["--check", "nope.csv"], "nope.csv"),
-        (["--fit", "nope"], "no such folder"),
+        (["check", "nope.csv"], "nope.csv"),
+        (["fit", "nope"], "no such folder"),
         (["nope.json", "--gpus", "8xH100"], "nope.json"),
     ],
 )  # fmt: skip
@@ -157,14 +161,59 @@ def test_a_mistake_is_one_line_with_its_remedy_and_exit_code_2(plan, words, sent
     assert sentence in err
 
 
-def test_help_has_examples(plan):
-    code, out, _ = plan("--help")
+@pytest.mark.parametrize(
+    ("words", "example"),
+    [
+        (["--help"], "trimtab plan llama-3-70b --gpus 64xH100"),
+        (["train", "--help"], "trimtab plan ./config.json --gpus 8xMI300X --tp 8"),
+        (["llama-3-70b", "--help"], "trimtab plan ./config.json --gpus 8xMI300X --tp 8"),
+        (["serve", "--help"], "trimtab plan serve llama-3-70b --gpus 8xH100 --prompt 1024"),
+        (["watch", "--help"], "trimtab plan watch llama-3-8b --gpus 64xH100 --log train.log"),
+        (["check", "--help"], "trimtab plan check runs.csv"),
+        (["calibrate", "--help"], "trimtab plan calibrate --profile mine.json"),
+        (["fit", "--help"], "trimtab plan fit tables/"),
+    ],
+)
+def test_help_of_every_command_has_examples(plan, words, example):
+    code, out, _ = plan(*words)
     assert code == 0
-    assert "trimtab plan llama-3-70b --gpus 64xH100 --train" in " ".join(out.split())
+    assert example in " ".join(out.split())
+
+
+def test_help_names_every_command(plan):
+    shown = plan("--help")[1]
+    assert all(f" {name} " in shown for name in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ("m --gpus 8xH100", "train m --gpus 8xH100"),
+        ("--gpus 8xH100 m", "train --gpus 8xH100 m"),
+        ("m --gpus 8xH100 --train --top 3", "train m --gpus 8xH100 --top 3"),
+        ("m --gpus 8xH100 --serve --prompt 9", "serve m --gpus 8xH100 --prompt 9"),
+        ("m --train --watch --log a.log", "watch m --log a.log"),
+        ("--check runs.csv --json -", "check runs.csv --json -"),
+        ("--json - --check=runs.csv", "check --json - runs.csv"),
+        ("--fit FOLDER", "fit FOLDER"),
+        ("--calibrate --profile a.json", "calibrate --profile a.json"),
+        ("m --serve --help", "serve m --help"),
+        ("", "train"),
+        ("--help", "--help"),
+        ("serve m --gpus 8xH100", "serve m --gpus 8xH100"),
+    ],
+)
+def test_what_was_a_switch_is_the_command_of_that_name(before, now):
+    assert as_command(before.split(), COMMANDS) == now.split()
+
+
+def test_an_older_switch_gives_the_answer_of_the_command(plan):
+    words = ["llama-3-8b", "--gpus", "8xH100", "--json", "-"]
+    assert plan(*words, "--serve") == plan("serve", *words)
 
 
 def test_kinds_of_a_pool_serve_side_by_side_and_those_that_cannot_are_named(plan):
-    code, out, _ = plan("llama-3-70b", "--gpus", "8xH100+8xA100+1xT4", "--serve", "--json", "-")
+    code, out, _ = plan("serve", "llama-3-70b", "--gpus", "8xH100+8xA100+1xT4", "--json", "-")
     assert code == 0
     answer = json.loads(out)
     assert {row["gpu"] for row in answer["plans"]} == {"H100-SXM5", "A100-SXM-80GB"}
@@ -181,17 +230,17 @@ def test_a_fit_shows_the_errors_of_every_source(plan, monkeypatch, tmp_path):
     monkeypatch.setattr(fit, "fit", lambda folder: [figure])
     row = {**values, "source": "runs.csv", "what": "step time", "held_out_error": 0.08}
     monkeypatch.setattr(fit_training, "fit", lambda folder: [row])
-    code, out, _ = plan("--fit", tmp_path)
+    code, out, _ = plan("fit", tmp_path)
     assert code == 0
     assert [line.split() for line in out.splitlines() if ".csv" in line] == [
         ["gemm.csv", "products", "7", "5.0", "%"],
         ["runs.csv", "step", "time", "7", "5.0", "%", "8.0", "%"],
     ]
-    code, out, _ = plan("--fit", tmp_path, "--json", "-")
+    code, out, _ = plan("fit", tmp_path, "--json", "-")
     assert [row["held_out_error"] for row in json.loads(out)] == [None, 0.08]
 
 
 def test_a_folder_without_tables_is_one_line_that_says_what_is_missing(plan, tmp_path: Path):
-    code, _, err = plan("--fit", tmp_path)
+    code, _, err = plan("fit", tmp_path)
     assert code == 2
     assert "is missing" in err and "Traceback" not in err

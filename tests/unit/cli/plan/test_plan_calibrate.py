@@ -1,4 +1,4 @@
-"""`trimtab plan --calibrate`: what it writes, shows and refuses; here on the processor."""
+"""`trimtab plan calibrate`: what it writes, shows and refuses; here on the processor."""
 
 import json
 

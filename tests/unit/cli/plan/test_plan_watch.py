@@ -1,4 +1,4 @@
-"""`trimtab plan --watch`: lines, JSON, files, sensors, commands, and mistakes in one line."""
+"""`trimtab plan watch`: lines, JSON, files, sensors, commands, and mistakes in one line."""
 
 import json
 import os
@@ -10,6 +10,7 @@ from tests.prometheus_server import prometheus_server
 
 from trimtab.cli.plan.plan_watch import Watching, watch_plan
 from trimtab.errors import TrimtabError
+from trimtab.llm.plan.options import TrainOptions
 from trimtab.llm.spec import pool, specs
 from trimtab.load.prometheus import windowed
 
@@ -43,8 +44,9 @@ def watched(gpus="16xH100", model="llama-3-8b", json_file=None, clock=None, **op
     """Watch with a made-up clock."""
     asked = {"framework": "megatron"} | options.pop("asked", {})
     clock = clock or Clock()
+    watching = Watching(**({"rounds": 1} | options))
     watch_plan(
-        specs.model(model), pool.pool(gpus), asked, Watching(**({"rounds": 1} | options)),
+        specs.model(model), pool.pool(gpus), TrainOptions(**asked), watching,
         json_file, clock=clock, sleep=clock.sleep,
     )  # fmt: skip
 
@@ -186,7 +188,7 @@ def test_this_machine_and_a_growing_log_are_watched_for_real(capsys):
     job.start()
     try:
         watch_plan(
-            specs.model("llama-3-8b"), pool.pool("16xH100"), {"framework": "megatron"},
+            specs.model("llama-3-8b"), pool.pool("16xH100"), TrainOptions(framework="megatron"),
             Watching(every_s=0.2, rounds=5, log=log, job=str(os.getpid())), "-",
         )  # fmt: skip
     finally:

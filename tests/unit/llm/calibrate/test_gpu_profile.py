@@ -203,7 +203,7 @@ def test_a_truncated_profile_is_refused_but_may_be_written_again(file):
 
 
 def test_a_missing_file_and_a_folder_that_cannot_be_are_refused(tmp_path):
-    with pytest.raises(PlanError, match="write one with `trimtab plan --calibrate"):
+    with pytest.raises(PlanError, match="write one with `trimtab plan calibrate"):
         read_profile(tmp_path / "none.json")
     (tmp_path / "file").write_text("")
     with pytest.raises(PlanError, match="cannot be written"):

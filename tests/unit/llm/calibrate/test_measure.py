@@ -317,7 +317,7 @@ def test_without_torch_the_remedy_is_named_and_nothing_else_needs_it():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     last = done.stderr.strip().splitlines()[-1]
-    assert "--calibrate needs torch" in last and "pip install 'trimtab[train]'" in last
+    assert "measuring needs torch" in last and "pip install 'trimtab[train]'" in last
 
 
 # ---------------------------------------------------------------- a stand-in for a GPU

@@ -58,7 +58,7 @@ def test_the_shipped_file_says_how_it_was_fitted():
     found = json.loads(PATH.read_text(encoding="utf-8"))
     for name in ("kernels", "links", "serving"):
         section = found[name]
-        assert section["command"].startswith("trimtab plan --fit")
+        assert section["command"].startswith("trimtab plan fit")
         assert section["figures"]
         assert section["fitted"]
 
