@@ -6,6 +6,7 @@ lines of what the block above it printed, `...` standing for anything. Blocks of
 other machines.
 """
 
+import contextlib
 import importlib.util
 import os
 import re
@@ -40,19 +41,26 @@ def installs(block: Block) -> bool:
     return block.code.startswith("pip install")
 
 
+def on_port(text: str, port: int) -> str:
+    return re.sub(rf"\b{PORT}\b", str(port), text)
+
+
 def script(page: Path, port: int) -> tuple[str, dict[int, list[str]]]:
     """One shell script of a page, and the lines that each of its blocks has to print."""
-    lines, shown = ["set -e", "trap 'test -z \"$fleet\" || kill -TERM $fleet' EXIT"], {}
+    lines, shown = (
+        ["set -e", "trap 'test -z \"$fleet\" || kill -TERM $fleet 2>&- || true' EXIT"],
+        {},
+    )
     every = blocks(page)
     for number, (block, after) in enumerate(pairwise([*every, Block("", "")])):
         if block.language not in ("sh", "python") or installs(block):
             continue
-        code = block.code.replace(str(PORT), str(port))
+        code = on_port(block.code, port)
         if block.language == "python":
             code = f"python3 - <<'END_OF_BLOCK'\n{code}END_OF_BLOCK\n"
-        lines += [f"echo '{MARK} {number}'", code]
+        lines += [f"printf '\\n{MARK} {number}\\n'", code]
         if after.language == "text":
-            shown[number] = after.code.replace(str(PORT), str(port)).splitlines()
+            shown[number] = on_port(after.code, port).splitlines()
     return "\n".join(lines), shown
 
 
@@ -104,10 +112,8 @@ def test_a_page_for_a_new_user_runs_and_prints_what_it_shows(page: Path, tmp_pat
         try:
             out, _ = shell.communicate(timeout=LIMIT_S)
         finally:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(shell.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
     assert shell.returncode == 0, out[-3000:]
     parts = re.split(rf"^{MARK} (\d+)\n", out, flags=re.MULTILINE)
     by_block = {int(n): part for n, part in zip(parts[1::2], parts[2::2])}
