@@ -24,6 +24,7 @@ PAGES = sorted((Path(__file__).parents[2] / "docs" / "start").glob("*.md"))
 SERVE = ("httptools", "orjson", "grpc", "google.protobuf", "onnx", "prometheus_client")
 NEEDS = {"inference": SERVE}  # page: modules of the extra that it installs
 PORT, MARK = 8000, "=== block"
+END_FLEET = 'test -z "$fleet" || kill -TERM $fleet 2>&- || true'
 LIMIT_S = 600.0  # compiling included
 
 
