@@ -20,6 +20,8 @@ from trimtab.errors import TraceError
 
 
 class What(IntEnum):
+    """What became of a job, or of a decision about it."""
+
     SUBMITTED = 0
     PLACED = 1
     STARTED = 2

@@ -1,1 +1,47 @@
-"""LLM parallelism: specifications, cost models, plans and what launches them."""
+"""Plans on GPUs: which parallelism trains or serves a language model, and how sure that is.
+
+Start with `nouns`. A name below loads its module when it is first used, so that `import
+trimtab.llm` compiles nothing.
+"""
+
+from importlib import import_module
+from typing import Any
+
+_MODULE_OF = {
+    "Gpu": "nouns",
+    "Model": "nouns",
+    "Plan": "nouns",
+    "Question": "nouns",
+    "gpu": "spec.specs",
+    "model": "spec.specs",
+    "pool": "spec.pool",
+    "asked": "plan.question",
+    "planned": "plan.planner",
+    "serve_asked": "plan.serve_plan",
+    "serve_planned": "plan.serve_plan",
+    "why_not": "plan.whynot",
+}
+__all__ = [
+    "Gpu",
+    "Model",
+    "Plan",
+    "Question",
+    "asked",
+    "gpu",
+    "model",
+    "planned",
+    "pool",
+    "serve_asked",
+    "serve_planned",
+    "why_not",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]
