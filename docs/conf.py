@@ -20,10 +20,9 @@ myst_heading_anchors = 3
 exclude_patterns = ["_build"]
 
 autosummary_generate = False
-autodoc_typehints = "signature"
+autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
-python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 90
 
 html_theme = "furo"

@@ -49,7 +49,7 @@ def api() -> str:
 
 
 def table(made: dict[str, Any]) -> list[str]:
-    return [".. autosummary::", "   :nosignatures:", "", *(f"   {name}" for name in made)]
+    return [".. autosummary::", "   :nosignatures:", "", *(f"   {name}" for name in made if callable(made[name]))]
 
 
 def directive(wing: str, name: str, thing: Any) -> list[str]:
@@ -60,7 +60,8 @@ def directive(wing: str, name: str, thing: Any) -> list[str]:
     lines = [f".. auto{'class' if isclass(thing) else 'function'}:: {wing}.{name}"]
     if isclass(thing):
         lines.append("   :members:")
-        lines += ["   :undoc-members:"] if issubclass(thing, Enum) else []
+        bare = issubclass(thing, Enum) or getattr(thing, "_is_protocol", False)
+        lines += ["   :undoc-members:"] if bare else []
     return lines
 
 
@@ -128,7 +129,7 @@ def cell(text: str) -> str:
 
 
 def write() -> None:
-    """Write both pages; one that would not change is left alone, and Sphinx does not read it again."""
+    """Write both pages; one that would not change is left alone, and not read again."""
     HERE.mkdir(exist_ok=True)
     for name, text in {"api.md": api(), "cli.md": cli()}.items():
         path = HERE / name
