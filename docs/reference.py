@@ -49,7 +49,12 @@ def api() -> str:
 
 
 def table(made: dict[str, Any]) -> list[str]:
-    return [".. autosummary::", "   :nosignatures:", "", *(f"   {name}" for name in made if callable(made[name]))]
+    return [
+        ".. autosummary::",
+        "   :nosignatures:",
+        "",
+        *(f"   {name}" for name in made if callable(made[name])),
+    ]
 
 
 def directive(wing: str, name: str, thing: Any) -> list[str]:
