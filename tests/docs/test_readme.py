@@ -46,7 +46,7 @@ def test_a_python_example_runs(code):
 def commands() -> list[str]:
     """Every trimtab command line in a code block, and in the README in its text too."""
     text = "\n".join(blocks(EVERY, "", "sh")).replace("\\\n", " ")
-    found = [line.split("#")[0].strip() for line in text.splitlines()]
+    found = [re.split(r"#| > |\| ", line)[0].strip() for line in text.splitlines()]
     words = (ROOT / "README.md").read_text().replace("\n", " ")
     found += re.findall(r"`(trimtab [^`]+)`", words)
     return sorted({line for line in found if line.startswith("trimtab ")})
