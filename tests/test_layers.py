@@ -48,6 +48,28 @@ ORDER = {
         {"fleet"},
         {"service"},
     ],
+    "serving/net": [
+        {"__init__", "kinds", "memory_left", "slim_form"},
+        {"packed", "runner", "slim_net"},
+        {"serve_profile", "slim_weights"},
+        {"segments"},
+        {"torch_segments"},
+    ],
+    "serving/routing": [
+        {"__init__", "arrivals", "greedy", "pinned", "router_net"},
+        {"fleet_state"},
+        {"fleet_sim"},
+        {"heads", "lookahead"},
+        {"bound", "routers"},
+        {"learned_router"},
+    ],
+    "serving/server": [
+        {"__init__", "executor", "power", "runners", "wire"},
+        {"measure", "shelf"},
+        {"workshop"},
+        {"server"},
+        {"__main__", "spawn"},
+    ],
     "serving/fleet": [
         {"__init__", "state", "tracing"},
         {"route", "figures", "request", "member"},
