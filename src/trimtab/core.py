@@ -3,7 +3,7 @@
 Rows are integers: `job` is a row of `Workload.jobs`, `node` a row of `Cluster.nodes`; `job_id` and
 `node_name` are the outside world's strings. `columns.py` says what the record arrays hold,
 `build.py` makes workloads and clusters. Two other wings have nouns of their own: requests on
-servers (`serving/nouns.py`) and plans on GPUs (`llm/`).
+servers (`serving/nouns.py`) and plans on GPUs (`llm/nouns.py`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from trimtab.codecs.grid import GridCodec
 from trimtab.codecs.queue import QueueCodec
 from trimtab.core import What
 from trimtab.envs.batched import BatchedEnv
-from trimtab.envs.engine import episode_of
+from trimtab.envs.clusters import episode_of
 from trimtab.envs.single import ClusterEnv
 from trimtab.policies.rule import RulePolicy
 from trimtab.rules.names import parse

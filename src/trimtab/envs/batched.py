@@ -11,7 +11,8 @@ from gymnasium.vector.utils import batch_space
 
 from trimtab.arrays import Array
 from trimtab.core import Cluster, Event, Profile, Workload
-from trimtab.envs.engine import Clusters, begin_all, first_row, step_all
+from trimtab.envs.clusters import Clusters, first_row
+from trimtab.envs.engine import begin_all, step_all
 from trimtab.sim.world import Models
 
 

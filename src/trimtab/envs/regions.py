@@ -15,7 +15,8 @@ from trimtab.codecs.grid import SINGLE, encode_node
 from trimtab.codecs.queue import WIDTH, encode_rows, mask_queue, place_now
 from trimtab.compiled import compiled, inner
 from trimtab.core import Cluster, Event, Profile, Workload
-from trimtab.envs.engine import Clusters, first_row, line_window, load_window, weighed, world_at
+from trimtab.envs.clusters import Clusters, first_row
+from trimtab.envs.engine import line_window, load_window, weighed, world_at
 from trimtab.errors import TraceError
 from trimtab.sim import kernel
 from trimtab.sim.choice import OK, start

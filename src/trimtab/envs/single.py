@@ -10,7 +10,8 @@ from gymnasium.spaces import Dict, MultiBinary
 
 from trimtab.arrays import Array
 from trimtab.core import Cluster, Event, Profile, Workload
-from trimtab.envs.engine import Clusters, first_row, step_one
+from trimtab.envs.clusters import Clusters, first_row
+from trimtab.envs.engine import step_one
 from trimtab.sim.world import Models
 
 

@@ -154,3 +154,50 @@ def link_rate(w, c, region, other):
 def expected_end(w, c, run, now_s):
     """When a run ends if its request is right, or a moment from now if it was too short."""
     return max(w.runs[c, run].expected_end_s, now_s + GRACE_S)
+
+
+@inner
+def find_most(w, c):
+    """The most that any node has free of anything: who asks for more need not ask node by node.
+
+    Starts only lower it, so it holds for the rest of a pass; whatever frees places must find it
+    anew.
+    """
+    head = w.head[c]
+    for r in range(w.free.shape[2]):
+        w.most[c, r] = 0.0
+    head.most_whole, head.most_share = 0, 0.0
+    for node in range(w.nodes.shape[1]):
+        if w.node_state[c, node].up == 0:
+            continue
+        for r in range(w.free.shape[2]):
+            w.most[c, r] = max(w.most[c, r], w.free[c, node, r])
+        whole = 0
+        for d in range(w.nodes[c, node].gpus):
+            head.most_share = max(head.most_share, w.gpu_free[c, node, d])
+            if w.gpu_free[c, node, d] == 1.0:
+                whole += 1
+        head.most_whole = max(head.most_whole, whole)
+
+
+@inner
+def hopeless(w, c, job):
+    """Whether no node has enough free of some one thing for an instance."""
+    rec, head = w.jobs[c, job], w.head[c]
+    for r in range(w.most.shape[1]):
+        if w.demand[c, job, r] > w.most[c, r]:
+            return True
+    if rec.gpus == 0:
+        return False
+    return rec.gpu_share > head.most_share or (rec.gpu_share == 1.0 and rec.gpus > head.most_whole)
+
+
+@inner
+def release(w, c, run, sign, free, gpu_free, gpu_mem):
+    """Give a run's places back to the given amounts (sign 1), or take them again (sign -1)."""
+    piece = w.runs[c, run].piece
+    job, shape = w.runs[c, run].job, w.runs[c, run].shape
+    while piece >= 0:
+        rec = w.pieces[c, piece]
+        take(w, c, rec.node, job, shape, -sign * rec.count, rec.devices, free, gpu_free, gpu_mem)
+        piece = rec.next

@@ -2,8 +2,11 @@
 
 A policy that decides several things at once books each in a Room, so that the next one fits too:
 
-room = Room.of(snapshot) for job in snapshot.queue: nodes = room.pick(job, score) if nodes:
-decisions.append(room.start(job, nodes))
+    room = Room.of(snapshot)
+    for job in snapshot.queue:
+        nodes = room.pick(job, score)
+        if nodes:
+            decisions.append(room.start(job, nodes))
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ import math
 import numpy as np
 
 from trimtab.compiled import compiled, inner
-from trimtab.rules.fit import NEVER, ONE, allowed, amount, choose_devices, take
-from trimtab.rules.plan import release
+from trimtab.rules.fit import NEVER, ONE, allowed, amount, choose_devices, release, take
 from trimtab.sim import heap
 from trimtab.sim.life import dequeue, end_job, enqueue, kill_all
 from trimtab.sim.log import (

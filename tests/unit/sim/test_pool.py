@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trimtab.errors import TraceError
-from trimtab.sim import pool
+from trimtab.sim import pool, pool_queue
 from trimtab.sim.pool import CONSERVATIVE, EASY, NO_BACKFILL, run_pool
 
 
@@ -164,9 +164,10 @@ def test_a_long_queue_starts_as_in_the_plain_reading(backfill):
 def test_each_compiled_function_runs_as_python(monkeypatch):
     rows, capacity, rank, instances, after = random_case(np.random.default_rng(5))
     compiled = [starts(rows, capacity, backfill, rank, instances, after) for backfill in range(3)]
-    for name, function in vars(pool).copy().items():
-        if hasattr(function, "py_func"):
-            monkeypatch.setattr(pool, name, function.py_func)
+    for module in (pool, pool_queue):
+        for name, function in vars(module).copy().items():
+            if hasattr(function, "py_func"):
+                monkeypatch.setattr(module, name, function.py_func)
     assert [starts(rows, capacity, b, rank, instances, after) for b in range(3)] == compiled
 
 

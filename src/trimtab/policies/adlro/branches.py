@@ -20,19 +20,9 @@ from trimtab.codecs.grid import place_led
 from trimtab.compiled import compiled, inner
 from trimtab.core import Cluster, Profile, Workload
 from trimtab.errors import PolicyError
+from trimtab.policies.adlro.choice import chosen
 from trimtab.policies.adlro.net import WIDEST, Net
-from trimtab.policies.adlro.pairs import (
-    CELL,
-    MOST,
-    MOVE,
-    SWAP,
-    TINY,
-    WIDTH,
-    chosen,
-    left_s,
-    pairs,
-    usual_s,
-)
+from trimtab.policies.adlro.pairs import CELL, MOST, MOVE, SWAP, TINY, WIDTH, left_s, pairs, usual_s
 from trimtab.rules.fit import NEVER
 from trimtab.rules.place import FASTEST, mixed
 from trimtab.rules.world import World

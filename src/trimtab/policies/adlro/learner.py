@@ -26,6 +26,7 @@ from trimtab.errors import PolicyError
 from trimtab.policies.adlro.net import GUIDE, Net, net_of
 from trimtab.policies.adlro.pairs import WIDTH
 from trimtab.policies.adlro.policy import write_net
+from trimtab.policies.networks import WRITTEN
 
 MARGINS = (0.4, 0.3, 0.2, 0.15, 0.1, 0.05, 0.02, 0.0)
 HOPELESS = 1.1  # times the best ratio: smaller margins trust the network even more
@@ -201,7 +202,7 @@ def train(
         if ratio < state["best"]:
             state["best"] = ratio
             about = {"command": command, "settings": json.dumps(asdict(settings)), "ratio": ratio}
-            write_net(out / "adlro.onnx", layers_of(model), margin, settings.reach, **about)
+            write_net(out / WRITTEN["adlro"], layers_of(model), margin, settings.reach, **about)
         state |= {"round": number + 1, "margin": margin, "model": model.state_dict()}
         state["wall_s"] = clock.now_s()
         save_state(out, settings, state)

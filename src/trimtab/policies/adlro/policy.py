@@ -19,8 +19,9 @@ import numpy as np
 from trimtab.arrays import Array
 from trimtab.core import Cluster, Decision, Profile, Snapshot, Stop, Wait, Workload
 from trimtab.errors import PolicyError
+from trimtab.policies.adlro.choice import choose_seen, decisions_of
 from trimtab.policies.adlro.net import GUIDE, Net, net_of
-from trimtab.policies.adlro.pairs import CELL, FEATURES, MOST, WIDTH, choose_seen, decisions_of
+from trimtab.policies.adlro.pairs import CELL, FEATURES, MOST, WIDTH
 from trimtab.policies.networks import file_at, opened, remedy
 from trimtab.rules.seen import world_of
 

@@ -11,7 +11,7 @@ import numpy as np
 from trimtab.arrays import Array
 from trimtab.core import Cluster, Policy, Profile, Start, Status, Workload
 from trimtab.envs.batched import BatchedEnv
-from trimtab.envs.engine import episode_of, weights_of
+from trimtab.envs.clusters import episode_of, weights_of
 from trimtab.errors import PolicyError
 from trimtab.play import play
 from trimtab.policies.dqn.learner import Learner, Settings

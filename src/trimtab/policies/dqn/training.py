@@ -25,6 +25,7 @@ from trimtab.policies.dqn.field import (
 )
 from trimtab.policies.dqn.learner import Learner, Settings, train
 from trimtab.policies.dqn.net import export
+from trimtab.policies.networks import WRITTEN
 from trimtab.policies.rule import RulePolicy
 from trimtab.sim.world import Models
 from trimtab.traces.scenes.presets import preset
@@ -42,7 +43,7 @@ RULES = ("fcfs", "fcfs+affinity", "sjf+fastest")
 HELD_OUT = 0.2  # share of a trace file's rows, its last, that validation has
 VALIDATION_SEED = 10_000  # a generator's validation windows have the training's seed + this
 TEST_SEED = 20_000  # of the ablation's windows, which nothing is chosen on
-NETWORK = "dqn.onnx"
+NETWORK = WRITTEN["dqn"]
 
 
 class Progress(NamedTuple):

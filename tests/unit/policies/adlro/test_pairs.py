@@ -6,18 +6,9 @@ from tests.nets import values_of
 
 from trimtab.build import cluster, workload
 from trimtab.core import Move, Start, Stop
+from trimtab.policies.adlro.choice import choose_seen, decisions_of
 from trimtab.policies.adlro.net import GUIDE, net_of
-from trimtab.policies.adlro.pairs import (
-    CELL,
-    FEATURES,
-    MOST,
-    MOVE,
-    START,
-    SWAP,
-    WIDTH,
-    choose_seen,
-    decisions_of,
-)
+from trimtab.policies.adlro.pairs import CELL, FEATURES, MOST, MOVE, START, SWAP, WIDTH
 from trimtab.rules.seen import world_of
 from trimtab.sim.backend import SimBackend
 from trimtab.traces.scenes.adlro import adlro_cluster, adlro_jobs, adlro_profile

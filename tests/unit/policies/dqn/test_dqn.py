@@ -9,7 +9,7 @@ import torch
 
 from trimtab.build import cluster
 from trimtab.core import Status
-from trimtab.envs.engine import episode_of
+from trimtab.envs.clusters import episode_of
 from trimtab.errors import PolicyError, UnknownName
 from trimtab.policies.dqn.field import (
     BatchedField,

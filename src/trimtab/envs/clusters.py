@@ -1,0 +1,187 @@
+"""Clusters that play episodes of one workload: their arrays, and windows of the workload."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from trimtab.arrays import Array
+from trimtab.build import uniform_profile
+from trimtab.codecs.grid import GridCodec
+from trimtab.codecs.queue import COLUMNS, QueueCodec, describe_all
+from trimtab.core import Cluster, Event, Profile, Workload
+from trimtab.envs.engine import EPISODE, GRID, QUEUE, SETTINGS, TOTAL_NAMES, begin_one
+from trimtab.errors import TraceError, UnknownName
+from trimtab.rules.names import PLACES
+from trimtab.rules.world import World
+from trimtab.sim.backend import events_of
+from trimtab.sim.world import Models, check_hostable, expected_mix, fitted, make_world
+from trimtab.traces.scenes.presets import preset
+from trimtab.traces.scenes.synthetic import generate
+
+
+def episode_of(workload: Workload, first: int, jobs: int) -> Workload:
+    """The workload of one episode: rows `first .. first + jobs`, times counted from the first
+    job's.
+    """
+    part = workload.window(first, jobs)
+    rows, truth = part.jobs.copy(), part.truth.copy()
+    zero_s = rows["submit_s"][0]
+    rows["submit_s"] -= zero_s
+    rows["deadline_s"] -= zero_s
+    truth["cancel_s"] -= zero_s
+    return replace(part, jobs=rows, truth=truth)
+
+
+def weights_of(reward: Mapping[str, float], scale: float) -> Array:
+    """One weight a field of core.TOTALS, divided by the scale."""
+    for name in reward:
+        if name not in TOTAL_NAMES:
+            raise UnknownName(
+                f"reward {name!r} is unknown; the totals are {', '.join(TOTAL_NAMES)}"
+            )
+    return np.array([reward.get(name, 0.0) / scale for name in TOTAL_NAMES])
+
+
+def most(counts: Array, jobs: int) -> int:
+    """The largest sum of a window of `jobs` consecutive counts."""
+    sums = np.concatenate(([0], np.cumsum(counts)))
+    return int((sums[jobs:] - sums[:-jobs]).max())
+
+
+class Clusters:
+    """The arrays of `count` clusters that play episodes of one workload, and what steps them.
+
+    `reward` weighs the changes of core.TOTALS; it is divided by `scale`: None = jobs x the mean
+    requested seconds, so that with the default the rewards of an episode sum to -(mean wait / mean
+    request).
+    """
+
+    def __init__(
+        self,
+        count: int,
+        workload: Workload | None = None,
+        cluster: Cluster | None = None,
+        profile: Profile | None = None,
+        models: Models | None = None,
+        *,
+        codec: str = "queue",
+        jobs: int = 256,
+        window: int | None = None,
+        place: str = "best",
+        seed: int = 0,
+        reward: Mapping[str, float] | None = None,
+        scale: float | None = None,
+        record: bool = False,
+    ) -> None:
+        if workload is None:
+            workload = generate("mixed-gpu", seed=0)
+            if cluster is None:
+                cluster, profile = preset("mixed-gpu")
+        if cluster is None:
+            raise TraceError(f"{workload.source}: give the cluster that it runs on")
+        if not 0 < jobs <= len(workload):
+            raise TraceError(
+                f"{workload.source}: jobs={jobs}; an episode has 1..{len(workload)} jobs"
+            )
+        workload, cluster = fitted(workload, cluster)
+        check_hostable(workload, cluster)
+        self.workload, self.cluster, self.jobs, self.record = workload, cluster, jobs, record
+        self.profile = profile or uniform_profile(len(workload.kinds), len(cluster.kinds))
+        self.models = models or Models()
+        self.codec = made_codec(codec, cluster, window, place, seed)
+        self._lay(count)
+        shape = self.codec.shape
+        self.out = np.zeros((count, int(np.prod(shape))), np.float32)
+        self.observation = self.out.reshape(count, *shape)  # a view
+        self.mask = np.zeros((count, self.codec.actions), np.int8)
+        self._fits = np.zeros((count, self.codec.window), np.int8)
+        self.episode = np.zeros(count, EPISODE)
+        self._table = np.zeros((len(workload), COLUMNS), np.float32)
+        self._total = np.zeros(len(cluster.resources))
+        describe_all(self.source, self._total, self._table)
+        scale = scale or jobs * max(float(workload.jobs["request_s"].mean()), 1.0)
+        self.weights = weights_of({"waiting_s": -1.0} if reward is None else reward, scale)
+        self.settings = np.zeros(1, SETTINGS)
+        self.settings["world"], self.settings["source"] = self.world._address, self.source._address
+        self.settings["codec"] = GRID if isinstance(self.codec, GridCodec) else QUEUE
+        self.settings["window"], self.settings["place"] = self.codec.window, PLACES[place]
+        self.settings["seed"], self.settings["windows"] = seed, self.windows
+        self._rest = (
+            self.episode,
+            self.weights,
+            self._table,
+            self._total,
+            self.mask,
+            self._fits,
+            self.out,
+        )
+
+    def _lay(self, count: int) -> None:
+        """Make the world of all clusters, with room for the busiest window, and the one of the
+        workload.
+        """
+        workload, jobs = self.workload, self.jobs
+        rows, cluster = workload.jobs, self.cluster
+        self.windows = len(workload) - jobs + 1
+        full = make_world([workload], [cluster], self.profile, self.models, runs=1, pieces=1)
+        names = ("jobs", "truth", "demand", "child_ptr", "child_idx", "capacity")
+        self.source = World(**{name: np.asarray(getattr(full, name)) for name in names})
+        pieces = most(rows["instances"], jobs)
+        runs = most(np.where(rows["gang"] == 1, 1, rows["instances"]), jobs)
+        tries = self.models.retries + 1
+        log = jobs * (3 + tries) + pieces * (1 + tries) + 2 * len(self.models.outages)
+        world = make_world(
+            [workload.window(0, jobs)] * count,
+            [cluster] * count,
+            self.profile,
+            self.models,
+            runs=runs,
+            pieces=pieces,
+            log=log if self.record else 0,
+            mix=expected_mix(workload),
+        )
+        edges, likes = np.diff(full.child_ptr[0]), int(rows["like"].max()) + 1
+        self.world = world.replaced(
+            child_idx=np.zeros((count, most(edges, jobs)), np.int64),
+            cancel=np.zeros((count, most(np.isfinite(workload.truth["cancel_s"]), jobs)), np.int64),
+            refused=np.zeros((count, likes), np.int64),
+            prefer=np.zeros((count, likes), np.int64),
+        )
+
+    def begin(self, c: int, first: int) -> None:
+        begin_one(self.settings, c, first, *self._rest)
+
+    def events(self, c: int = 0) -> list[Event]:
+        """What happened in the present episode, where the env was made with record=True."""
+        return events_of(self.world.log[c, : int(self.world.head[c]["log"])])
+
+    def totals(self, c: int = 0) -> dict[str, float]:
+        """The running totals of the present episode."""
+        return {name: self.world.totals[c][name].item() for name in TOTAL_NAMES}
+
+
+def made_codec(
+    codec: str, cluster: Cluster, window: int | None, place: str, seed: int
+) -> QueueCodec | GridCodec:
+    if codec == "queue":
+        return QueueCodec(128 if window is None else window, place, seed)
+    if codec == "grid":
+        nodes, resources = len(cluster), len(cluster.resources)
+        return GridCodec(nodes, resources, 8 if window is None else window, place, seed)
+    raise UnknownName(f"codec {codec!r} is unknown; envs know queue and grid")
+
+
+def first_row(options: Mapping[str, Any] | None, windows: int) -> Array | None:
+    """The rows asked for in `options={"start": ..}`, checked."""
+    if not options or "start" not in options:
+        return None
+    rows = np.asarray(options["start"], np.int64)
+    if (rows < 0).any() or (rows >= windows).any():
+        raise TraceError(
+            f"start={options['start']}; an episode starts at a row in 0..{windows - 1}"
+        )
+    return rows
