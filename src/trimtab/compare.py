@@ -5,8 +5,8 @@ on.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from trimtab.arrays import Array
 from trimtab.build import workload
 from trimtab.columns import STATE, TOTALS
+from trimtab.comparison import Question
 from trimtab.core import Cluster, Policy, Status, Workload
 from trimtab.errors import TraceError, UnknownName
 from trimtab.metrics import Result, measure
@@ -24,7 +25,7 @@ from trimtab.sim import packing, rlscheduler
 from trimtab.sim.whole import ended_state, pool_totals
 from trimtab.sim.world import Models, fitted, outages, unhostable
 from trimtab.traces.readers import openb
-from trimtab.traces.scenes.scene import DEFAULT, Scene, open_scene
+from trimtab.traces.scenes.scene import Scene, open_scene
 
 PACKERS = {
     "random": packing.RANDOM,
@@ -35,29 +36,6 @@ PACKERS = {
     "fgd": packing.FGD,
 }
 Told = Callable[[str, int, int], None]  # policy, jobs ended, jobs in all
-
-
-@dataclass(frozen=True)
-class Question:
-    """What to compare on what. The defaults are the demonstration."""
-
-    policies: Sequence[str]
-    trace: str = DEFAULT
-    cluster: str | None = None
-    seeds: int = 1
-    first_seed: int = 0
-    start: int = 0
-    jobs: int | None = None
-    semantics: str = "easy"
-    estimate: str = "requested"
-    order: str | None = None  # file with an order of arrival: pack instead of replaying time
-    lenient: bool = False
-    startup_s: float = 0.0  # before a run makes progress
-    mtbf_s: float | None = None  # mean time between failures of a node; None = nothing fails
-    mttr_s: float = 3600.0
-    log: bool = False  # keep every event, for reports
-    load: float | None = None  # offered: the cluster is cut down to it
-    gpu_jobs: float = 0.0  # share of the jobs that become GPU work of measured speed
 
 
 def answers(question: Question, told: Told | None = None) -> Iterator[Result]:

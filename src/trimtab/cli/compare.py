@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
+from trimtab.cli.options import with_options
 from trimtab.cli.shown import (
     JsonOption,
-    LenientOption,
     bar,
     command_line,
     dropped_rows,
@@ -19,6 +20,7 @@ from trimtab.cli.shown import (
     say,
     write_json,
 )
+from trimtab.comparison import HOUR_S, Question
 from trimtab.errors import TraceError, TrimtabError, UnknownName
 
 app = typer.Typer()
@@ -35,7 +37,6 @@ OURS = {  # what the policies by name do; other packages' are listed with their 
     "dqn": "learned: a deep Q-network over nodes (ADLRO); none ships, dqn:PATH takes one that "
     "`trimtab train dqn` made",
 }
-DEMO = ("fcfs", "sjf", "fcfs+easy", "sjf+easy+best", "wfp3+easy+fastest", "las+easy+fastest")
 
 
 @app.command(
@@ -67,45 +68,9 @@ file, or its folder
 `trimtab compare fluid mct --trace adlro --cluster adlro:volta=32,turing=16,radeon=16`
 """
 )
+@with_options
 def compare(
-    policies: Annotated[
-        list[str] | None, typer.Argument(help="Names; `trimtab policies` lists them.")
-    ] = None,
-    trace: Annotated[
-        str,
-        typer.Option(help="A trace file, or a generator with settings such as adlro:load=0.7."),
-    ] = "mixed-gpu",
-    cluster: Annotated[
-        str | None,
-        typer.Option(help="YAML file, openb node list, or preset such as adlro:volta=32."),
-    ] = None,
-    seeds: Annotated[int, typer.Option(help="How many seeds, from --first-seed on.")] = 1,
-    first_seed: Annotated[int, typer.Option(help="The first of them.")] = 0,
-    start: Annotated[int, typer.Option(help="First row of a trace file.")] = 0,
-    jobs: Annotated[
-        int | None, typer.Option(help="How many rows; for a generator, how many jobs.")
-    ] = None,
-    semantics: Annotated[
-        str, typer.Option(help="easy: ours, textbook EASY; rlscheduler: as in SC'20.")
-    ] = "easy",
-    estimate: Annotated[
-        str, typer.Option(help="requested: as users asked; actual: an oracle.")
-    ] = "requested",
-    order: Annotated[
-        str | None, typer.Option(help="JSON with pod_order and node_prefix: pack pods.")
-    ] = None,
-    startup_s: Annotated[float, typer.Option(help="Seconds before a run makes progress.")] = 0.0,
-    mtbf_h: Annotated[
-        float | None, typer.Option(help="Mean hours between failures of a node.")
-    ] = None,
-    mttr_h: Annotated[float, typer.Option(help="Mean hours to repair.")] = 1.0,
-    load: Annotated[
-        float | None,
-        typer.Option(help="Cut the cluster down until the trace offers it this load."),
-    ] = None,
-    gpu_jobs: Annotated[
-        float, typer.Option(help="Share of the jobs that become GPU work of Gavel's types.")
-    ] = 0.0,
+    question: Question,
     metrics: Annotated[
         str | None, typer.Option(help="Columns of the table, such as uti,awt_s,ldi,tsr.")
     ] = None,
@@ -113,42 +78,16 @@ def compare(
         str | None,
         typer.Option(help="Score each policy against this one: columns V and HyperScore."),
     ] = None,
-    lenient: LenientOption = False,
     json_file: JsonOption = None,
     report: Annotated[Path | None, typer.Option(help="Write a self-contained HTML report.")] = None,
 ) -> None:
     """Compare policies on a trace: a table, JSON for machines, an HTML report with plots."""
-    from trimtab.compare import Question, answers, as_json, metrics_of
+    from trimtab.compare import answers, as_json, metrics_of
 
-    for name, value, low in (
-        ("startup_s", startup_s, 0.0),
-        ("mttr_h", mttr_h, 0.0),
-        ("mtbf_h", mtbf_h or 1.0, 1e-9),
-    ):
-        if not value >= low:
-            raise TrimtabError(
-                f"--{name.replace('_', '-')} {value} is below {low:g}; give a larger number"
-            )
+    check_times(question)
     keys = table_keys(metrics, hyperscore)
-    question = Question(
-        policies=with_reference(policies or DEMO, hyperscore, semantics, order),
-        trace=trace,
-        cluster=cluster,
-        seeds=seeds,
-        first_seed=first_seed,
-        start=start,
-        jobs=jobs,
-        semantics=semantics,
-        estimate=estimate,
-        order=order,
-        lenient=lenient,
-        startup_s=startup_s,
-        mtbf_s=None if mtbf_h is None else 3600.0 * mtbf_h,
-        mttr_s=3600.0 * mttr_h,
-        log=report is not None,
-        load=load,
-        gpu_jobs=gpu_jobs,
-    )
+    question = with_reference(replace(question, log=report is not None), hyperscore)
+    seeds, trace, cluster = question.seeds, question.trace, question.cluster
     results: list[Any] = []
     interrupted = False
     try:
@@ -208,14 +147,25 @@ def table_keys(metrics: str | None, hyperscore: str | None = None) -> list[str] 
     return keys or None
 
 
-def with_reference(
-    policies: Sequence[str], reference: str | None, semantics: str, order: str | None
-) -> Sequence[str]:
-    """The policies, preceded by the reference of the HyperScore where it is not one of them."""
-    from trimtab.compare import PACKERS, Question, check_names
+def check_times(question: Question) -> None:
+    for option, value, low in (
+        ("--startup-s", question.startup_s, 0.0),
+        ("--mttr-h", question.mttr_s / HOUR_S, 0.0),
+        ("--mtbf-h", (question.mtbf_s or HOUR_S) / HOUR_S, 1e-9),
+    ):
+        if not value >= low:
+            raise TrimtabError(f"{option} {value} is below {low:g}; give a larger number")
 
+
+def with_reference(question: Question, reference: str | None) -> Question:
+    """The question, its policies preceded by the reference of the HyperScore where it is not one
+    of them.
+    """
+    from trimtab.compare import PACKERS, check_names
+
+    policies, order = question.policies, question.order
     if reference is None:
-        return policies
+        return question
     packers = [name for name in (*policies, reference) if name in PACKERS]
     if order is not None or packers:
         packs = f"policy {packers[0]}" if packers else f"--order {order}"
@@ -224,13 +174,13 @@ def with_reference(
             "completion time or throughput to score; leave it or --hyperscore out"
         )
     if reference in policies:
-        return policies
+        return question
     try:
-        check_names(Question(policies=[reference], semantics=semantics))
+        check_names(Question(policies=(reference,), semantics=question.semantics))
     except UnknownName as error:
         raise UnknownName(f"--hyperscore {reference}: {error}") from None
     say(f"--hyperscore {reference}: not among the policies, so it is run too")
-    return [reference, *policies]
+    return replace(question, policies=(reference, *policies))
 
 
 def scored(results: Sequence[Any], reference: str) -> Callable[[Any], Mapping[str, float]]:

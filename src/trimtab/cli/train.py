@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -59,15 +60,16 @@ def train(
     json_file: JsonOption = None,
 ) -> None:
     """Train a policy: resumable, with a log for TensorBoard (tensorboard --logdir OUT/log)."""
-    from trimtab import train as training
+    from trimtab import learners
+    from trimtab.policies import networks
 
     if settings and "help" in settings:
-        for name, default in training.settings_of(learner).items():
+        for name, default in learners.settings_of(learner).items():
             out.print(f"{name}={default}", highlight=False)
         return
     given: dict[str, Any] = dict(parsed(text) for text in settings or ())
     plain = {"steps": steps, "trace": trace, "cluster": cluster, "seed": seed}
-    known = training.settings_of(learner)
+    known = learners.settings_of(learner)
     for name, value in plain.items():
         if value is None or (name == "seed" and "seed" in given):
             continue
@@ -77,16 +79,18 @@ def train(
             raise TrimtabError(f"{learner} has no --{name}; leave it out")
         if name in known:
             given[name] = value
-    checked = training.checked(learner, given)
+    checked = learners.checked(learner, given)
     if to.exists() and not to.is_dir():
         raise TrimtabError(f"--out {to}: a file is there; give a folder")
-    last = follow(training.learner(learner)(to, command=command_line(), **checked), learner)
+    last = follow(learners.trainer(learner)(to, command=command_line(), **checked), learner)
     if last is None:
         say(f"{to}: trained so far already; give a larger --steps to go on")
         return
     if json_file:
         write_json(json_file, {name: value for name, value in last.items() if value == value})
     say(f"{to}: {told(last)}")
+    if learner in networks.WRITTEN:
+        say(f"beside other policies: trimtab compare {shlex.quote(f'{learner}:{to}')} sjf+fastest")
 
 
 def follow(rows: Any, name: str) -> dict[str, Any] | None:

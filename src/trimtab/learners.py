@@ -1,4 +1,4 @@
-"""Training: a learner, what it learns on and what it leaves behind, by name."""
+"""Learners by name: what trains each, and the settings that it takes."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ SETTINGS: dict[str, str] = {
 OURS = ("out", "command")  # arguments that are no settings
 
 
-def learner(name: str) -> Callable[..., Iterator[Any]]:
-    """The function that trains a policy of that name."""
+def trainer(name: str) -> Callable[..., Iterator[Any]]:
+    """The function that trains what is called so."""
     if name not in BY_NAME:
         raise UnknownName(f"learner {name!r} is unknown; known: {', '.join(BY_NAME)}")
     found: Callable[..., Iterator[Any]] = _loaded(BY_NAME[name])
@@ -40,7 +40,7 @@ def settings_of(name: str) -> dict[str, Any]:
     """Every setting of a learner, with its default."""
     own = {
         one.name: one.default
-        for one in signature(learner(name)).parameters.values()
+        for one in signature(trainer(name)).parameters.values()
         if one.kind == Parameter.KEYWORD_ONLY and one.name not in OURS
     }
     more = fields(_loaded(SETTINGS[name])) if name in SETTINGS else ()
