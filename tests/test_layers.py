@@ -202,6 +202,8 @@ def test_every_file_and_folder_has_its_place(folder: str):
     children |= {path.parent.name for path in here.glob("*/__init__.py")}
     missing = children - RANK[folder].keys()
     assert not missing, f"add to ORDER[{folder!r}]: {sorted(missing)}"
+    gone = RANK[folder].keys() - children
+    assert not gone, f"take out of ORDER[{folder!r}]: {sorted(gone)}"
 
 
 def test_a_folder_has_at_most_twenty_modules():
