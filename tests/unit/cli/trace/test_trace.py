@@ -191,16 +191,27 @@ def test_a_bad_file_is_one_line_and_lenient_reading_counts_it(tmp_path):
     assert "1 of a wrong width" in " ".join(lenient.stdout.split())
 
 
-def interrupted(words, begun):
-    """Presses Ctrl-C as soon as `begun`: (exit code, standard output, standard error)."""
-    process = subprocess.Popen(
-        [*COMMAND, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    while process.poll() is None and not begun():
+# the command line with Ctrl-C as soon as a file is there, pressed from inside: in step with it
+PRESSING = """
+import signal, sys, threading, time
+from pathlib import Path
+from trimtab.cli import main
+
+def press(begun):
+    while not begun.exists():
         time.sleep(0.001)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=600)
-    return process.returncode, out, err
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+threading.Thread(target=press, args=[Path(sys.argv.pop(1))], daemon=True).start()
+main()
+"""
+
+
+def interrupted(words, begun):
+    """Presses Ctrl-C as soon as the file `begun` is there: exit code, output, errors."""
+    command = [sys.executable, "-c", PRESSING, str(begun), *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    return done.returncode, done.stdout, done.stderr
 
 
 @pytest.mark.slow
@@ -211,7 +222,7 @@ def test_ctrl_c_in_a_preparation_is_one_line_and_the_same_command_goes_on(
 ):
     out = tmp_path / "out"
     words = ("trace", "prepare", twin[0], "--out", out)
-    assert interrupted(words, (out / ".work" / step).exists) == (130, "", AGAIN)
+    assert interrupted(words, out / ".work" / step) == (130, "", AGAIN)
     assert [path.name for path in out.iterdir()] == [".work"]
     assert trimtab(*words).returncode == 0
     assert hashes(out) == hashes(prepared[0])
@@ -222,7 +233,7 @@ def test_ctrl_c_in_a_preparation_is_one_line_and_the_same_command_goes_on(
 def test_ctrl_c_in_a_generator_is_one_line_and_the_same_command_goes_on(twin, tmp_path):
     out = tmp_path / "out"
     words = ("trace", "generate", TWIN, *SMALL, "--out", out)
-    assert interrupted(words, (out / "twin.json").exists) == (130, "", AGAIN)
+    assert interrupted(words, out / "twin.json") == (130, "", AGAIN)
     assert "made" not in json.loads((out / "twin.json").read_text())
     assert trimtab(*words).returncode == 0
     assert hashes(out) == hashes(twin[0])
