@@ -18,7 +18,7 @@ from trimtab.llm.cost import intervals, serving_cost, training
 from trimtab.llm.cost.cases import cases
 from trimtab.llm.cost.serving_cases import serving_cases
 from trimtab.llm.plan.planner import planned
-from trimtab.llm.plan.question import asked
+from trimtab.llm.plan.question import question_of
 from trimtab.llm.spec.specs import gpu, model
 
 GPUS = 1024
@@ -79,7 +79,7 @@ def answer(gpus: int) -> Callable[[Setup], Measured]:
     """The whole answer for that many GPUs: every legal plan found, priced and ranked."""
 
     def seconds(setup: Setup) -> Measured:
-        question = asked(model("llama-3.1-405b"), gpu("H100"), gpus, global_batch=4096)
+        question = question_of(model("llama-3.1-405b"), gpu("H100"), gpus, global_batch=4096)
         return Measured(best_s(lambda: planned(question), setup.of(5, 2)), "s")
 
     return seconds

@@ -4,6 +4,16 @@ Question that a planner answers with one.
 Start reading here. `spec` makes models and GPUs of tables and files, `plan.question` a question of
 what a user says, `plan.planner` the plans; `plan.plan` checks one by hand. Quantities are in SI
 units: FLOP/s, B, B/s, s, J, W.
+
+A plan has four forms, each of which holds what one place needs:
+
+    row of PLAN   `plan.legal`: what a layout can vary in; there may be millions of them
+    row of CASE   `cost.cases`: such a row with its model and machine, as compiled code prices it
+    Plan          here: words and whole numbers, what a launcher is told (`plan.plan_rows.plan_of`)
+    dict          `plan.plan_rows.plan_row`: a Plan with its prediction, for JSON and for people
+
+They go one way, PLAN to CASE (`legal.case_rows`) to Plan to dict; only `watch.watch_state`
+reads a dict back, as the CASE row of the plan that runs.
 """
 
 from __future__ import annotations

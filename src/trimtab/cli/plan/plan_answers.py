@@ -51,11 +51,11 @@ class Output:
 def plan_training(model: Model, shares: Pool, options: TrainOptions, launch: Output) -> None:
     """Print or write the best training plans."""
     from trimtab.llm.plan.plan_rows import headline, mixed_headline, mixed_row, plan_row
-    from trimtab.llm.plan.pool_plan import pool_asked, pool_planned
+    from trimtab.llm.plan.pool_plan import pool_planned, pool_questions
 
     _check_top(launch)
     wish = replace(options, framework=options.framework or launch.framework())
-    questions = pool_asked(model, shares, wish)
+    questions = pool_questions(model, shares, wish)
     found = pool_planned(questions, launch.top)
     answer: dict[str, Any] = {"model": model.name, "mode": "train"}
     if found.best < 0 and found.mixed is not None:
@@ -123,7 +123,7 @@ def plan_serving(model: Model, shares: Pool, options: ServeOptions, launch: Outp
     """Print or write the best ways to serve; kinds of a mixed pool serve side by side."""
     from trimtab.llm.exports import TO_SERVE, files
     from trimtab.llm.plan.plan_rows import serve_headline, serve_plan_of, serve_row
-    from trimtab.llm.plan.serve_plan import serve_asked, serve_planned
+    from trimtab.llm.plan.serve_plan import serve_planned, serve_question
 
     _check_top(launch)
     if launch.export and launch.export not in TO_SERVE:
@@ -132,7 +132,9 @@ def plan_serving(model: Model, shares: Pool, options: ServeOptions, launch: Outp
     words, rows, notes, scripts = [], [], [], {}
     for share in shares:
         try:
-            served = serve_planned(serve_asked(model, share.gpu, share.gpus, options), launch.top)
+            served = serve_planned(
+                serve_question(model, share.gpu, share.gpus, options), launch.top
+            )
         except PlanError as problem:
             if len(shares) == 1:
                 raise

@@ -43,11 +43,13 @@ def calibrate(
     check_target(file)
     rng = np.random.default_rng(0)  # the same shapes on every machine: profiles compare
     with bar("measuring", round(seconds)) as step:
-        profile = calibrated(device, seconds, today=date.today().isoformat(), rng=rng, told=step)
+        profile = calibrated(
+            device, seconds, today=date.today().isoformat(), rng=rng, progress=step
+        )
     write_profile(profile, file)
     lines = [one._asdict() for one in rates(profile)]
     if json_file:
-        write_json(json_file, told(profile, lines, file))
+        write_json(json_file, answer(profile, lines, file))
     if json_file != "-":
         show(profile, lines)
     say(f"profile: {file}")
@@ -67,7 +69,7 @@ def check_target(file: Path) -> None:
         raise PlanError(f"--profile {file}: {folder} cannot be written to; name another file")
 
 
-def told(profile: Any, lines: list[dict[str, Any]], file: Path) -> dict[str, Any]:
+def answer(profile: Any, lines: list[dict[str, Any]], file: Path) -> dict[str, Any]:
     """What is shown, as plain numbers."""
     return {
         "file": str(file),

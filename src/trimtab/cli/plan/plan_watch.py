@@ -128,7 +128,7 @@ def begun(
 ) -> tuple[Question, State]:
     """The question of the plan that runs, and the state: as saved, or new."""
     from trimtab.llm.plan.planner import planned
-    from trimtab.llm.plan.question import asked
+    from trimtab.llm.plan.question import question_of
     from trimtab.llm.watch.watch_state import State, load, plan_row
 
     if len(shares) > 1:
@@ -142,7 +142,7 @@ def begun(
         for name in ("seq", "global_batch", "precision", "framework"):
             if name in fields and not getattr(options, name):
                 options = replace(options, **{name: fields[name]})
-    question = asked(model, shares[0].gpu, shares[0].gpus, options)
+    question = question_of(model, shares[0].gpu, shares[0].gpus, options)
     kept = load(path, question)
     if fields is not None:
         row = plan_row(question, fields, str(current))

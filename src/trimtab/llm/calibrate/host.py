@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from trimtab.llm.calibrate.devices import Device
-from trimtab.llm.calibrate.rows import Found, Turn
+from trimtab.llm.calibrate.rows import RowStream, Turn
 
 LOADS = (0.5, 0.9, 1.5)  # busy threads a core
 SETTLE_S = 0.3  # until the busy processes run
@@ -37,7 +37,7 @@ while time.monotonic() < end_s:
 
 def launches(
     turn: Turn, clock: Callable[[], float] = perf_counter, rest: Callable[[float], None] = sleep
-) -> Found:
+) -> RowStream:
     """Launches on the host as it is, then under each load."""
     part_s = turn.seconds / (len(LOADS) + 1)
     idle = bursts_s(turn.device, part_s, clock)

@@ -20,7 +20,7 @@ from trimtab.errors import PlanError
 from trimtab.llm.calibrate import laws
 from trimtab.llm.calibrate.gpu_profile import MEASURED, GpuProfile, known_gpu
 from trimtab.llm.calibrate.rates import fastest
-from trimtab.llm.calibrate.rows import Found, Turn, Unmeasured
+from trimtab.llm.calibrate.rows import RowStream, Turn, Unmeasured
 from trimtab.llm.cost.constants import OTHER
 from trimtab.llm.cost.profiles import training
 from trimtab.llm.fit.figures import plain, rounded
@@ -32,7 +32,7 @@ LAST_PART = 0.02  # of the time that is left for the last kinds where earlier on
 BUSY_HOST = 0.25  # use of the processor by others from which launch times are noted as theirs
 # Kinds whose last row is the point of them: they keep their time by themselves.
 WHOLE = ("sustained load", "power", "launches", "all-reduce")
-Told = Callable[[str, float], object]  # hears (what, seconds that went by)
+Progress = Callable[[str, float], object]  # hears (what, seconds that went by)
 Tables = dict[str, list[list[float]]]
 
 
@@ -41,7 +41,7 @@ class Kind(NamedTuple):
 
     what: str
     part: float  # of the time, beside the other kinds
-    rows: Callable[[Turn], Found]
+    rows: Callable[[Turn], RowStream]
 
 
 def calibrated(
@@ -50,7 +50,7 @@ def calibrated(
     *,
     today: str,
     rng: np.random.Generator,
-    told: Told = lambda what, went_s: None,
+    progress: Progress = lambda what, went_s: None,
     clock: Callable[[], float] = perf_counter,
 ) -> GpuProfile:
     """The profile of this machine's GPU (`cuda`) or of its processor in the place of one (`cpu`).
@@ -61,7 +61,7 @@ def calibrated(
     devices, kinds = _torch_files()
     load = psutil.cpu_percent(interval=0.2) / 100.0
     with devices.opened(kind) as device:
-        rows, notes = taken(device, kinds, seconds, rng, told, clock)
+        rows, notes = taken(device, kinds, seconds, rng, progress, clock)
         if not rows:
             raise PlanError(f"{device.name}: nothing could be measured ({'; '.join(notes)})")
         about, sms = machine(device, today), float(device.units)
@@ -88,7 +88,7 @@ def taken(
     kinds: tuple[Kind, ...],
     seconds: float,
     rng: np.random.Generator,
-    told: Told,
+    progress: Progress,
     clock: Callable[[], float],
 ) -> tuple[Tables, list[str]]:
     """Rows of every kind by table, and notes of what could not be measured.
@@ -103,7 +103,7 @@ def taken(
         left_s = max(seconds - (clock() - began_s), LAST_PART * seconds)
         part_s = left_s * kind.part / sum(other.part for other in kinds[place:])
         try:
-            _take(kind, Turn(device, part_s, flops, rng), rows, told, clock)
+            _take(kind, Turn(device, part_s, flops, rng), rows, progress, clock)
         except Unmeasured as reason:
             notes.append(str(reason))
         except RuntimeError as problem:  # torch's: out of memory, no kernel for this device
@@ -112,16 +112,18 @@ def taken(
     return rows, notes
 
 
-def _take(kind: Kind, turn: Turn, rows: Tables, told: Told, clock: Callable[[], float]) -> None:
+def _take(
+    kind: Kind, turn: Turn, rows: Tables, progress: Progress, clock: Callable[[], float]
+) -> None:
     """Add the rows of one kind until its time is over and a fit has enough of them."""
     began_s = last_s = clock()
-    told(kind.what, 0.0)
+    progress(kind.what, 0.0)
     # closed here and not when it is collected: it may have processes to end
     with closing(kind.rows(turn)) as found:
         for table, row in found:
             rows.setdefault(table, []).append(_shortened(table, row))
             now_s = clock()
-            told(kind.what, now_s - last_s)
+            progress(kind.what, now_s - last_s)
             last_s = now_s
             over = now_s - began_s > turn.seconds and kind.what not in WHOLE
             if over and len(rows[table]) >= laws.LEAST.get(table, 1):

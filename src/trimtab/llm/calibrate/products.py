@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from trimtab.llm.calibrate.devices import BURST_S, Call, Device
-from trimtab.llm.calibrate.rows import Found, Turn, Unmeasured
+from trimtab.llm.calibrate.rows import RowStream, Turn, Unmeasured
 
 ROWS = (1, 4, 16, 64, 100, 256, 384, 512, 1024, 1536, 2048, 3000, 4096, 8192, 16384)  # tokens
 HIDDEN = (1024, 2048, 4096, 5120, 8192, 12288, 16384)
@@ -79,7 +79,7 @@ def largest(device: Device, flops: float, seconds: float) -> Shape:
     return Shape(*3 * SQUARES[-1:])
 
 
-def products(turn: Turn) -> Found:
+def products(turn: Turn) -> RowStream:
     """Products of layers, the largest square one first; what would take too long is left out."""
     device = turn.device
     # thirty rows at least, of which none takes more than its part
@@ -91,7 +91,7 @@ def products(turn: Turn) -> Found:
             yield "products", [*shape, device.timed(product(device, shape), min(BURST_S, call_s))]
 
 
-def single(turn: Turn) -> Found:
+def single(turn: Turn) -> RowStream:
     """One product in 32 bits, which some devices do at a sixteenth of the speed."""
     side = largest(turn.device, turn.flops / 16, turn.seconds / CALLS).m
     a, b = (torch.randn(side, side, device=turn.device.at) for _ in range(2))
@@ -99,7 +99,7 @@ def single(turn: Turn) -> Found:
     yield "single", [side, side, side, turn.device.timed(lambda: torch.mm(a, b, out=c))]
 
 
-def ragged(turn: Turn) -> Found:
+def ragged(turn: Turn) -> RowStream:
     """Logits of a vocabulary whose rows are no multiple of 16 bytes, and of the padded one.
 
     The largest there is time for: small ones move more than they compute and would not show it.
@@ -114,7 +114,7 @@ def ragged(turn: Turn) -> Found:
         yield "ragged", [*bare, *(device.timed(product(device, one)) for one in (bare, shape))]
 
 
-def eights(turn: Turn) -> Found:
+def eights(turn: Turn) -> RowStream:
     """One large product in 16 and in 8 bits, where the device has such."""
     device = turn.device
     if device.kind != "cuda":
@@ -142,7 +142,7 @@ def _eight(device: Device, shape: Shape, dtype: torch.dtype) -> Call:
     return lambda: torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=device.dtype)
 
 
-def heat(turn: Turn) -> Found:
+def heat(turn: Turn) -> RowStream:
     """One large product again and again until clocks have settled, and the power meanwhile."""
     device, seconds = turn.device, turn.seconds
     shape = largest(device, turn.flops, min(seconds / 20, 0.05))

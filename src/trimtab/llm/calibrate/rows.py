@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from trimtab.llm.calibrate.devices import Device
 
 Row = tuple[str, list[float]]  # key of COLUMNS, values in their order
-Found = Generator[Row, None, None]
+RowStream = Generator[Row, None, None]
 
 
 class Turn(NamedTuple):

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from trimtab.llm.calibrate.devices import BURST_S, Call, Device
-from trimtab.llm.calibrate.rows import Found, Turn, Unmeasured
+from trimtab.llm.calibrate.rows import RowStream, Turn, Unmeasured
 
 FUSED = (
     SDPBackend.FLASH_ATTENTION,
@@ -89,7 +89,7 @@ def fastest(device: Device, most_flop: float) -> Any:
     return min(found, key=lambda backend: found[backend])
 
 
-def fused(turn: Turn) -> Found:
+def fused(turn: Turn) -> RowStream:
     """Fused attention, forward and backward, by the fastest of torch's kernels."""
     device = turn.device
     call_s = turn.seconds / len(SEQS) / CALLS
@@ -103,7 +103,7 @@ def fused(turn: Turn) -> Found:
                 yield "fused", [*shape, *(device.timed(one, min(BURST_S, call_s)) for one in calls)]
 
 
-def unfused(turn: Turn) -> Found:
+def unfused(turn: Turn) -> RowStream:
     """Attention kernel by kernel: product, mask, softmax, dropout, product."""
     device = turn.device
     most_flop = turn.flops * turn.seconds / len(UNFUSED_SEQS) / CALLS / BACK / SLOW

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from trimtab.llm.calibrate.devices import BURST_S, Call, Device
-from trimtab.llm.calibrate.rows import Found, Turn, Unmeasured
+from trimtab.llm.calibrate.rows import RowStream, Turn, Unmeasured
 
 # bytes read and written, whole pages in steps of the root of 2
 SIZES_B = [4096.0 * round(2.0 ** (8 + step / 2)) for step in range(23)]
@@ -33,7 +33,7 @@ def most_b(device: Device) -> float:
     return 2.0 * len(device.inputs) * device.dtype.itemsize
 
 
-def streams(turn: Turn) -> Found:
+def streams(turn: Turn) -> RowStream:
     """Passes over 1 MiB to 2 GiB, as many as fit into memory and time."""
     device = turn.device
     bps = PROBE_B / device.timed(stream(device, PROBE_B), 0.0)
@@ -45,7 +45,7 @@ def streams(turn: Turn) -> Found:
 
 def idle_power(
     turn: Turn, clock: Callable[[], float] = perf_counter, rest: Callable[[float], None] = sleep
-) -> Found:
+) -> RowStream:
     """Power of a GPU that holds memory and computes nothing."""
     device, seconds = turn.device, turn.seconds
     if device.watts() is None:
@@ -60,7 +60,7 @@ def idle_power(
     yield "power", [0.0, 0.0, float(np.mean(found or [device.watts() or 0.0]))]
 
 
-def stream_power(turn: Turn) -> Found:
+def stream_power(turn: Turn) -> RowStream:
     """Power under element-wise work alone."""
     device, seconds = turn.device, turn.seconds
     if device.watts() is None:

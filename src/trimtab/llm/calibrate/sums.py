@@ -12,13 +12,13 @@ from typing import IO
 
 from trimtab.llm.calibrate.devices import used_by_others
 from trimtab.llm.calibrate.host import apart, end
-from trimtab.llm.calibrate.rows import Found, Turn, Unmeasured
+from trimtab.llm.calibrate.rows import RowStream, Turn, Unmeasured
 
 START_S = 60.0  # in which every rank has loaded torch and found the others
 PROGRAM = "trimtab.llm.calibrate.rank"
 
 
-def sums(turn: Turn) -> Found:
+def sums(turn: Turn) -> RowStream:
     """All-reduces of 4 KiB to 1 GiB among all GPUs, then among fewer of them."""
     device = turn.device
     if device.ranks < 2:
@@ -38,7 +38,7 @@ def group_sizes(most: int) -> list[int]:
     return list(dict.fromkeys([most, *(size for size in powers if size < most)]))
 
 
-def group(kind: str, ranks: int, seconds: float) -> Found:
+def group(kind: str, ranks: int, seconds: float) -> RowStream:
     """All-reduces of one group, rows as the first rank writes them."""
     with tempfile.TemporaryDirectory() as folder:
         started: list[subprocess.Popen[bytes]] = []

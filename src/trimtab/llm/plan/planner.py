@@ -1,6 +1,6 @@
 """The best plans for a question: every legal plan is priced, those that fit are ranked.
 
-    answer = planned(asked(model("llama-3-70b"), gpu("H100"), 64))
+    answer = planned(question_of(model("llama-3-70b"), gpu("H100"), 64))
     answer.costs["step_s"][0], answer.p_fit[0]
 
 Ranks follow the weighted logarithms of time, cost and energy, so that a mix has no unit; plans

@@ -1,6 +1,6 @@
 """Plans on a pool of one or several kinds of GPU: each kind alone, and all in one pipeline.
 
-answer = pool_planned(pool_asked(model("llama-3-70b"), pool("32xH100+64xA100")))
+answer = pool_planned(pool_questions(model("llama-3-70b"), pool("32xH100+64xA100")))
 answer.mixed or answer.alone[answer.best]
 """
 
@@ -17,7 +17,7 @@ from trimtab.llm.nouns import Model, Question
 from trimtab.llm.plan.mixed import Mixed, mixed, mixed_score
 from trimtab.llm.plan.options import TRAIN, TrainOptions, changed
 from trimtab.llm.plan.planner import Answer, planned, score
-from trimtab.llm.plan.question import asked, default_batch
+from trimtab.llm.plan.question import default_batch, question_of
 from trimtab.llm.spec.pool import Pool
 
 
@@ -30,25 +30,25 @@ class PoolAnswer:
     best: int  # place in `alone` of the best, -1 = the mixed plan
 
 
-def pool_asked(
+def pool_questions(
     model: Model, pool: Pool, options: TrainOptions = TRAIN, **said: Any
 ) -> list[Question]:
     """One question a kind, with the batch, sequence and precision of all."""
     wish = changed(options, said)
     if len(pool) == 1:
-        return [asked(model, pool[0].gpu, pool[0].gpus, wish)]
+        return [question_of(model, pool[0].gpu, pool[0].gpus, wish)]
     if wish.up_to:
         raise PlanError("up-to asks how many of one kind to take; give --gpus one kind")
     if not wish.precision and not all(share.gpu.bf16 for share in pool):
         wish = replace(wish, precision="fp16")
-    first = asked(model, pool[0].gpu, pool[0].gpus, wish)
+    first = question_of(model, pool[0].gpu, pool[0].gpus, wish)
     notes = [note for note in first.notes if note.startswith("sequence")]
     batch = wish.global_batch
     if not batch:
         share = math.lcm(*(part.gpus for part in pool))
         batch = default_batch(model, first.seq, share, notes)
     wish = replace(wish, seq=first.seq, global_batch=batch)
-    made = [asked(model, part.gpu, part.gpus, wish) for part in pool]
+    made = [question_of(model, part.gpu, part.gpus, wish) for part in pool]
     return [_noted(made[0], notes), *made[1:]]
 
 

@@ -1,6 +1,6 @@
 """What a planner is asked: a model, GPUs of one kind, a batch, an objective, and what is fixed.
 
-    question = asked(model("llama-3-70b"), gpu("H100"), 64, objective="time=0.7,energy=0.3")
+    question = question_of(model("llama-3-70b"), gpu("H100"), 64, objective="time=0.7,energy=0.3")
 
 What the user leaves open is filled in here, and `notes` says how.
 """
@@ -34,7 +34,7 @@ LARGEST_BATCH_TOKENS = 2**24
 UNFUSED = ("Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Vega20", "CDNA1", "RDNA2")
 
 
-def asked(
+def question_of(
     model: Model, gpu: Gpu, gpus: int, options: TrainOptions = TRAIN, **said: Any
 ) -> Question:
     """The question with defaults filled in; `said` are fields of TrainOptions, by name."""

@@ -80,7 +80,7 @@ class Served:
         return value / factor, value * factor
 
 
-def serve_asked(
+def serve_question(
     model: Model, gpu: Gpu, gpus: int, options: ServeOptions = SERVE, **said: Any
 ) -> ServeQuestion:
     """The question with defaults filled in; `said` are fields of ServeOptions, by name."""

@@ -32,7 +32,7 @@ class Work(NamedTuple):
     gpus: int
 
 
-class Found(NamedTuple):
+class LoggedStep(NamedTuple):
     """A step time in a line."""
 
     kind: int  # place in KINDS
@@ -83,7 +83,7 @@ PARTS = re.compile(r"time \(ms\) \|.*")  # DeepSpeed's parts of a step
 PART = re.compile(rf"\b(fwd|forward|bwd|backward|step): {NUMBER}")
 
 
-def step_of(line: str, work: Work) -> Found | None:
+def step_of(line: str, work: Work) -> LoggedStep | None:
     """The step time that a line tells, if it does."""
     plain = COLOUR.sub("", line).strip()
     if plain.startswith("{"):
@@ -94,16 +94,16 @@ def step_of(line: str, work: Work) -> Found | None:
         told = pattern.search(plain)
         value = float(told[1].replace(",", "")) if told else 0.0
         if value > 0:
-            return _sound(Found(kind, step, seconds(value, work)))
+            return _sound(LoggedStep(kind, step, seconds(value, work)))
     listed = PARTS.search(plain)
     parts = {name[0]: float(ms) for name, ms in PART.findall(listed[0])} if listed else {}
     # forward and backward passes and the optimiser's step: parts of micro-batches have other names
     if parts.keys() == {"f", "b", "s"}:
-        return _sound(Found(PARTS_KIND, "", sum(parts.values()) / 1e3))
+        return _sound(LoggedStep(PARTS_KIND, "", sum(parts.values()) / 1e3))
     return None
 
 
-def _json_step(text: str) -> Found | None:
+def _json_step(text: str) -> LoggedStep | None:
     try:
         content = json.loads(text)
         step_s = content["step_s"]
@@ -111,10 +111,10 @@ def _json_step(text: str) -> Found | None:
         return None
     if isinstance(step_s, bool) or not isinstance(step_s, int | float):
         return None
-    return _sound(Found(JSON_KIND, str(content.get("step", "")), float(step_s)))
+    return _sound(LoggedStep(JSON_KIND, str(content.get("step", "")), float(step_s)))
 
 
-def _sound(found: Found) -> Found | None:
+def _sound(found: LoggedStep) -> LoggedStep | None:
     return found if 0 < found.step_s < math.inf else None
 
 

@@ -109,7 +109,7 @@ def reading(
     if verdict.action == "propose" and watched.apply is not None:
         verdict = applied(watched, state, offer, verdict, clock)
     state.read = watched.log.position if watched.log else None
-    record = told(watched.market, conditions, offer, verdict) | {"sure": watched.rules.sure}
+    record = record_of(watched.market, conditions, offer, verdict) | {"sure": watched.rules.sure}
     record |= {"steps": len(steps), "step_s": seen_s and rounded(seen_s)}
     record |= {"model_s": rounded(model_s), "factor": rounded(factor(state, row))}
     return record, offer
@@ -164,7 +164,9 @@ def factor(state: State, row: Any) -> float:
     return math.exp(float(state.correction.expected(np.asarray(row).reshape(1)).mean[0]))
 
 
-def told(market: Market, conditions: Conditions, offer: Offer, verdict: Verdict) -> dict[str, Any]:
+def record_of(
+    market: Market, conditions: Conditions, offer: Offer, verdict: Verdict
+) -> dict[str, Any]:
     """A reading for people and machines: numbers or null, never NaN."""
     better = verdict.action in ("propose", "applied", "failed")
     return {

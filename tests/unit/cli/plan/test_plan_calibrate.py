@@ -12,7 +12,7 @@ from trimtab.errors import PlanError
 from trimtab.llm.calibrate import gpu_profile, measure
 from trimtab.llm.calibrate.gpu_profile import believable, measured_pool, read_profile
 from trimtab.llm.plan.planner import planned
-from trimtab.llm.plan.question import asked
+from trimtab.llm.plan.question import question_of
 from trimtab.llm.spec import specs
 
 pytestmark = pytest.mark.usefixtures("forget")
@@ -61,9 +61,9 @@ def test_the_machine_is_told_without_its_name_or_paths(written):
 def test_a_plan_is_priced_with_the_measured_machine(written):
     made = measured_pool("2xCPU", written[0])
     model = specs.model("gpt2")
-    answer = planned(asked(model, made[0].gpu, made[0].gpus, global_batch=4, seq=512))
+    answer = planned(question_of(model, made[0].gpu, made[0].gpus, global_batch=4, seq=512))
     # a core is thousands of times slower than any GPU
-    fast = planned(asked(model, specs.gpu("H100"), 2, global_batch=4, seq=512))
+    fast = planned(question_of(model, specs.gpu("H100"), 2, global_batch=4, seq=512))
     assert answer.costs["step_s"][0] > 10 * fast.costs["step_s"][0]
 
 
@@ -122,8 +122,8 @@ def test_a_time_that_cannot_be_is_refused(tmp_path, seconds):
 
 
 def test_ctrl_c_writes_nothing(tmp_path, monkeypatch):
-    def stopped(*_, told, **__):
-        told("products", 1.0)
+    def stopped(*_, progress, **__):
+        progress("products", 1.0)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(measure, "calibrated", stopped)

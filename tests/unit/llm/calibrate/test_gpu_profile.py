@@ -24,7 +24,7 @@ from trimtab.llm.cost.kernels import LAW
 from trimtab.llm.cost.serving_cases import serving_cases
 from trimtab.llm.cost.serving_cost import serving_cost
 from trimtab.llm.plan.planner import planned
-from trimtab.llm.plan.question import asked, law_notes
+from trimtab.llm.plan.question import law_notes, question_of
 from trimtab.llm.spec import specs
 from trimtab.llm.spec.pool import pool
 
@@ -85,10 +85,10 @@ def test_adopting_changes_that_gpu_alone(file):
 
 
 def test_a_profile_read_back_plans_as_the_first_one(file):
-    first = planned(asked(LLAMA, adopt(twice_as_fast()), 16))
-    again = planned(asked(LLAMA, adopt(read_profile(file)), 16))
+    first = planned(question_of(LLAMA, adopt(twice_as_fast()), 16))
+    again = planned(question_of(LLAMA, adopt(read_profile(file)), 16))
     assert np.array_equal(first.cases, again.cases) and np.array_equal(first.costs, again.costs)
-    assert first.costs["step_s"][0] < planned(asked(LLAMA, H200, 16)).costs["step_s"][0]
+    assert first.costs["step_s"][0] < planned(question_of(LLAMA, H200, 16)).costs["step_s"][0]
 
 
 def test_serving_waits_for_the_host_of_the_profile():
@@ -112,7 +112,7 @@ def test_a_gpu_that_no_table_lists_goes_under_its_own_name(tmp_path):
     write_profile(twice_as_fast(own), tmp_path / "foo.json")
     made = measured_pool("4xNVIDIA Foo-9000", tmp_path / "foo.json")
     assert made[0].gpu.name == "Foo 9000" and made[0].gpu.law
-    assert planned(asked(LLAMA, made[0].gpu, 4)).costs["step_s"][0] > 0
+    assert planned(question_of(LLAMA, made[0].gpu, 4)).costs["step_s"][0] > 0
 
 
 def test_a_profile_of_a_gpu_that_is_not_asked_for_is_refused(file):

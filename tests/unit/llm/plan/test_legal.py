@@ -17,7 +17,7 @@ from trimtab.llm.plan.legal import (
     tensor_fault,
     tensor_widths,
 )
-from trimtab.llm.plan.question import asked
+from trimtab.llm.plan.question import question_of
 from trimtab.llm.spec.specs import gpu, model
 
 SMALL = replace(
@@ -27,7 +27,7 @@ SMALL = replace(
 
 def small(gpus=4, **more):
     options = {"global_batch": 8, "seq": 2048, "framework": "megatron", **more}
-    return asked(SMALL, gpu("A100"), gpus, **options)
+    return question_of(SMALL, gpu("A100"), gpus, **options)
 
 
 def layouts_of(plans):
@@ -53,7 +53,7 @@ def test_a_layout_lists_every_micro_batch_chunk_zero_and_recompute():
 @pytest.mark.parametrize("name", ["llama-3-70b", "mixtral-8x7b", "bloom-176b", "deepseek-v3"])
 @pytest.mark.parametrize("framework", ["", "deepspeed", "nemo"])
 def test_the_cost_model_finds_no_fault_in_any_plan(name, framework):
-    question = asked(model(name), gpu("H200"), 192, framework=framework)
+    question = question_of(model(name), gpu("H200"), 192, framework=framework)
     plans = legal_plans(question)
     assert len(plans) > 100
     rows = case_rows(question, plans)
@@ -62,17 +62,19 @@ def test_the_cost_model_finds_no_fault_in_any_plan(name, framework):
 
 
 def test_frameworks_are_told_only_what_they_can_do():
-    plans = legal_plans(asked(model("llama-3-8b"), gpu("H100"), 16, framework="fsdp"))
+    plans = legal_plans(question_of(model("llama-3-8b"), gpu("H100"), 16, framework="fsdp"))
     assert (plans[["tp", "pp", "cp"]].tolist() == np.array([(1, 1, 1)] * len(plans))).all()
     assert set(plans["zero"]) == {2, 3}
-    plans = legal_plans(asked(model("llama-3-8b"), gpu("H100"), 16, framework="deepspeed"))
+    plans = legal_plans(question_of(model("llama-3-8b"), gpu("H100"), 16, framework="deepspeed"))
     assert set(plans["zero"][plans["pp"] == 1]) == {0, 1, 2, 3}
     assert set(plans["zero"][(plans["pp"] > 1) & (plans["dp"] > 1)]) == {0, 1}
     assert set(plans["interleave"]) == {1}
 
 
 def test_fixed_fields_are_kept():
-    question = asked(model("llama-3-8b"), gpu("H100"), 16, tp=2, micro_batch=2, recompute="full")
+    question = question_of(
+        model("llama-3-8b"), gpu("H100"), 16, tp=2, micro_batch=2, recompute="full"
+    )
     plans = legal_plans(question)
     assert len(plans)
     assert set(plans["tp"]) == set(plans["micro_batch"]) == set(plans["recompute"]) == {2}
@@ -88,30 +90,32 @@ def test_tensor_parallel_splits_heads_and_blocks_and_splits_or_copies_kv_heads()
 
 
 def test_expert_parallel_divides_experts_and_data_ranks():
-    plans = legal_plans(asked(model("mixtral-8x7b"), gpu("H200"), 16))
+    plans = legal_plans(question_of(model("mixtral-8x7b"), gpu("H200"), 16))
     assert set(plans["ep"]) == {1, 2, 4, 8}
     assert ((plans["dp"] * plans["cp"]) % plans["ep"] == 0).all()
 
 
 def test_long_sequences_are_split_and_short_ones_are_not():
-    short = legal_plans(asked(model("llama-3.1-8b"), gpu("H100"), 8, seq=4096))
-    long = legal_plans(asked(model("llama-3.1-8b"), gpu("H100"), 8, seq=131072, global_batch=8))
+    short = legal_plans(question_of(model("llama-3.1-8b"), gpu("H100"), 8, seq=4096))
+    long = legal_plans(
+        question_of(model("llama-3.1-8b"), gpu("H100"), 8, seq=131072, global_batch=8)
+    )
     assert set(short["cp"]) == {1}
     assert set(long["cp"]) == {1, 2, 4, 8}
 
 
 @pytest.mark.parametrize(("gpus", "want"), [(64, [64]), (65, [64]), (3, [3, 2]), (56, [56, 32])])
 def test_gpus_are_taken_in_whole_nodes_or_a_power_of_two(gpus, want):
-    assert gpu_counts(asked(model("llama-3-8b"), gpu("H100"), gpus)) == want
+    assert gpu_counts(question_of(model("llama-3-8b"), gpu("H100"), gpus)) == want
 
 
 def test_a_free_count_climbs_by_halves_and_whole_nodes():
-    question = asked(model("llama-3-8b"), gpu("H100"), 64, up_to=True)
+    question = question_of(model("llama-3-8b"), gpu("H100"), 64, up_to=True)
     assert gpu_counts(question) == [1, 2, 3, 4, 6, 8, 16, 24, 32, 48, 64]
 
 
 def test_plans_that_cannot_hold_their_states_are_left_out_before_pricing():
-    plans = legal_plans(asked(model("llama-3-70b"), gpu("H100"), 64, framework="megatron"))
+    plans = legal_plans(question_of(model("llama-3-70b"), gpu("H100"), 64, framework="megatron"))
     # 70.6e9 parameters x 4 B of weights and gradients / 2 stages > 1.1 x 80e9 B
     assert not ((plans["tp"] == 1) & (plans["pp"] <= 2)).any()
 

@@ -9,8 +9,8 @@ from trimtab.errors import PlanError
 from trimtab.llm.cost import training
 from trimtab.llm.cost.cases import FRAMEWORKS, cases
 from trimtab.llm.plan.mixed import balanced, mixed
-from trimtab.llm.plan.pool_plan import pool_asked, pool_planned
-from trimtab.llm.plan.question import asked
+from trimtab.llm.plan.pool_plan import pool_planned, pool_questions
+from trimtab.llm.plan.question import question_of
 from trimtab.llm.spec.pool import Share
 from trimtab.llm.spec.specs import gpu, model
 
@@ -49,7 +49,7 @@ def test_two_like_kinds_cost_what_one_pipeline_of_that_kind_costs():
     twin = replace(gpu("H100"), name="twin")
     fixed = {"tp": 4, "dp": 4, "micro_batch": 1, "zero": 1, "recompute": "none"}
     options = {"global_batch": 512, "framework": "megatron", "seq": 4096, **fixed}
-    kinds = [asked(model("llama-2-70b"), kind, 32, **options) for kind in (gpu("H100"), twin)]
+    kinds = [question_of(model("llama-2-70b"), kind, 32, **options) for kind in (gpu("H100"), twin)]
     found = mixed(kinds)
     assert found is not None
     assert (found.stages, found.gpus, found.plan["pp"]) == ((2, 2), 64, 4)
@@ -66,7 +66,7 @@ def test_two_like_kinds_cost_what_one_pipeline_of_that_kind_costs():
 
 def test_the_faster_kind_gets_more_layers_and_the_mix_beats_both_alone():
     pool = (Share(16, gpu("H100")), Share(16, gpu("A100")))
-    answer = pool_planned(pool_asked(model("llama-3-8b"), pool, framework="megatron"))
+    answer = pool_planned(pool_questions(model("llama-3-8b"), pool, framework="megatron"))
     found = answer.mixed
     assert answer.best == -1
     assert found is not None
@@ -85,13 +85,13 @@ def test_the_faster_kind_gets_more_layers_and_the_mix_beats_both_alone():
 def test_a_kind_that_only_slows_the_others_down_is_left_out():
     slow = replace(gpu("A100"), name="slow", flops=1e12, fp32_flops=1e11, memory_bps=1e10)
     pool = (Share(32, gpu("H100")), Share(8, slow))
-    answer = pool_planned(pool_asked(model("llama-3-8b"), pool, framework="megatron"))
+    answer = pool_planned(pool_questions(model("llama-3-8b"), pool, framework="megatron"))
     assert answer.best == 0
 
 
 def test_kinds_share_batch_sequence_and_the_precision_of_the_oldest():
     pool = (Share(8, gpu("A100")), Share(16, gpu("V100")))
-    questions = pool_asked(model("llama-2-7b"), pool)
+    questions = pool_questions(model("llama-2-7b"), pool)
     assert len({q.global_batch for q in questions}) == len({q.seq for q in questions}) == 1
     assert {q.precision for q in questions} == {0}
     assert questions[0].global_batch % 16 == 0
@@ -99,7 +99,7 @@ def test_kinds_share_batch_sequence_and_the_precision_of_the_oldest():
 
 def test_kinds_change_at_the_end_of_a_node():
     pool = (Share(16, gpu("H100")), Share(24, gpu("A100")))
-    found = mixed(pool_asked(model("llama-2-70b"), pool, framework="megatron"))
+    found = mixed(pool_questions(model("llama-2-70b"), pool, framework="megatron"))
     assert found is not None
     width = found.plan["tp"] * found.plan["dp"]
     assert all(count * width % 8 == 0 for count in found.stages)
@@ -108,15 +108,17 @@ def test_kinds_change_at_the_end_of_a_node():
 def test_a_pool_in_which_nothing_fits_says_what_would():
     pool = (Share(1, gpu("T4")), Share(1, gpu("V100")))
     with pytest.raises(PlanError, match="fewest that would"):
-        pool_planned(pool_asked(model("llama-3.1-405b"), pool))
+        pool_planned(pool_questions(model("llama-3.1-405b"), pool))
 
 
 def test_a_free_count_asks_for_one_kind():
     pool = (Share(8, gpu("A100")), Share(8, gpu("H100")))
     with pytest.raises(PlanError, match="one kind"):
-        pool_asked(model("llama-3-8b"), pool, up_to=True)
+        pool_questions(model("llama-3-8b"), pool, up_to=True)
 
 
 def test_frameworks_without_a_pipeline_are_not_mixed():
-    kinds = [asked(model("llama-3-8b"), gpu(k), 8, framework="fsdp") for k in ("H100", "A100")]
+    kinds = [
+        question_of(model("llama-3-8b"), gpu(k), 8, framework="fsdp") for k in ("H100", "A100")
+    ]
     assert mixed(kinds) is None

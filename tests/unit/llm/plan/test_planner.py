@@ -17,13 +17,13 @@ from trimtab.llm.plan.planner import (
     price,
     ranked,
 )
-from trimtab.llm.plan.question import asked, default_batch, weights
+from trimtab.llm.plan.question import default_batch, question_of, weights
 from trimtab.llm.spec.specs import gpu, model
 
 
 @pytest.fixture(scope="module")
 def question():
-    return asked(model("llama-3-8b"), gpu("H100"), 16, global_batch=64)
+    return question_of(model("llama-3-8b"), gpu("H100"), 16, global_batch=64)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,9 @@ def test_later_plans_are_slower(answer):
 
 
 def test_a_higher_chance_to_fit_leaves_fewer_plans(question):
-    safe = planned(asked(question.model, question.gpu, 16, global_batch=64, least_p_fit=0.999))
+    safe = planned(
+        question_of(question.model, question.gpu, 16, global_batch=64, least_p_fit=0.999)
+    )
     assert safe.fitting < planned(question).fitting
     assert (safe.p_fit >= 0.999).all()
 
@@ -62,7 +64,7 @@ def test_a_higher_chance_to_fit_leaves_fewer_plans(question):
 def test_energy_and_cost_are_least_where_they_are_the_objective():
     options = {"global_batch": 128, "up_to": True}
     best = {
-        name: planned(asked(model("llama-3-8b"), gpu("A100"), 64, objective=name, **options))
+        name: planned(question_of(model("llama-3-8b"), gpu("A100"), 64, objective=name, **options))
         for name in ("time", "cost", "energy")
     }
 
@@ -77,7 +79,7 @@ def test_energy_and_cost_are_least_where_they_are_the_objective():
 
 
 def test_gpus_that_are_held_and_idle_are_paid_for():
-    question = asked(model("llama-3-8b"), gpu("A100"), 64, price_hour=3.6)
+    question = question_of(model("llama-3-8b"), gpu("A100"), 64, price_hour=3.6)
     costs = np.zeros(1, [("step_s", "f8"), ("energy_j", "f8")])
     costs["step_s"], costs["energy_j"] = 10.0, 500.0
     # 64 GPUs x 10 s x 3.6 / 3,600 s; 32 idle ones draw a fifth of 400 W for 10 s
@@ -101,15 +103,17 @@ def test_one_plan_of_each_layout_is_kept_in_order():
 
 
 def test_a_model_that_does_not_fit_names_the_fewest_gpus_and_those_fit():
-    question = asked(model("llama-3-70b"), gpu("A100-40GB"), 8)
+    question = question_of(model("llama-3-70b"), gpu("A100-40GB"), 8)
     with pytest.raises(PlanError) as refused:
         planned(question)
     count = fewest(question)
     assert f"needs {_needed(refused)} GB of 40 GB a GPU" in str(refused.value)
     assert f"{count} GPUs of this kind are the fewest that would" in str(refused.value)
-    again = asked(model("llama-3-70b"), gpu("A100-40GB"), count, global_batch=question.global_batch)
+    again = question_of(
+        model("llama-3-70b"), gpu("A100-40GB"), count, global_batch=question.global_batch
+    )
     assert planned(again).p_fit[0] >= 0.9
-    fewer = asked(
+    fewer = question_of(
         model("llama-3-70b"), gpu("A100-40GB"), count - 8, global_batch=question.global_batch
     )
     with pytest.raises(PlanError, match="does not fit"):
@@ -124,14 +128,14 @@ def _needed(refused):
 
 def test_a_thousand_gpus_need_under_a_million_plans_and_every_one_is_priced():
     for name in ("llama-3-70b", "llama-3.1-405b", "deepseek-v3"):
-        question = asked(model(name), gpu("H100"), 1024)
+        question = question_of(model(name), gpu("H100"), 1024)
         plans = legal_plans(question)
         assert 1000 < len(plans) < 1_000_000
         assert (price(question, plans)["step_s"] > 0).all()
 
 
 def test_left_out_fields_are_filled_in_and_said():
-    question = asked(model("llama-3-70b"), gpu("H100"), 64)
+    question = question_of(model("llama-3-70b"), gpu("H100"), 64)
     assert (question.seq, question.global_batch) == (8192, 512)  # 4M tokens for 70B parameters
     said = " ".join(question.notes)
     assert "8192 tokens: default" in said
@@ -146,12 +150,12 @@ def test_the_default_batch_is_one_that_the_gpus_can_share(gpus, batch):
 
 
 def test_gpus_without_bf16_get_fp16():
-    question = asked(model("llama-2-7b"), gpu("V100"), 8, precision="bf16")
+    question = question_of(model("llama-2-7b"), gpu("V100"), 8, precision="bf16")
     assert question.precision == 0
     assert not question.flash
     assert any("has no bf16" in note for note in question.notes)
     with pytest.raises(PlanError, match=r"fp8 is beyond V100.*take fp16"):
-        asked(model("llama-2-7b"), gpu("V100"), 8, precision="fp8")
+        question_of(model("llama-2-7b"), gpu("V100"), 8, precision="fp8")
 
 
 def test_weights_of_a_mix_sum_to_one():
@@ -177,7 +181,7 @@ def test_weights_of_a_mix_sum_to_one():
 def test_a_number_out_of_range_is_refused_by_name(options, sentence):
     gpus = options.pop("gpus", 8)
     with pytest.raises(PlanError, match=sentence):
-        asked(model("llama-3-8b"), gpu("H100"), gpus, **options)
+        question_of(model("llama-3-8b"), gpu("H100"), gpus, **options)
 
 
 def test_a_plan_reads_as_words():

@@ -9,14 +9,14 @@ from trimtab.llm.plan.serve_plan import (
     fewest,
     priced,
     replicas,
-    serve_asked,
     serve_planned,
+    serve_question,
 )
 from trimtab.llm.spec.specs import gpu, model
 
 
 def served(name="llama-3-70b", kind="H100", gpus=8, top=5, **more):
-    return serve_planned(serve_asked(model(name), gpu(kind), gpus, **more), top)
+    return serve_planned(serve_question(model(name), gpu(kind), gpus, **more), top)
 
 
 def test_weights_and_cache_of_every_way_fit():
@@ -29,7 +29,7 @@ def test_weights_and_cache_of_every_way_fit():
 
 
 def test_the_first_way_makes_the_most_tokens_of_all_that_keep_the_limits():
-    question = serve_asked(model("llama-3-70b"), gpu("H100"), 8, slo_s=0.05, ttft_s=1.0)
+    question = serve_question(model("llama-3-70b"), gpu("H100"), 8, slo_s=0.05, ttft_s=1.0)
     rows = priced(question, replicas(question))
     kept = rows[(rows["p_fit"] >= 0.9) & (rows["token_s"] <= 0.05) & (rows["ttft_s"] <= 1.0)]
     best = serve_planned(question).rows[0]
@@ -44,7 +44,7 @@ def test_a_tighter_limit_costs_throughput():
 
 
 def test_replicas_use_the_gpus_and_whole_nodes():
-    question = serve_asked(model("llama-3-8b"), gpu("H100"), 24)
+    question = serve_question(model("llama-3-8b"), gpu("H100"), 24)
     ways = replicas(question)
     assert (1, 1) in ways and (8, 1) in ways and (8, 3) in ways
     assert all(8 % (tp * pp) == 0 or tp * pp % 8 == 0 for tp, pp in ways)
@@ -64,7 +64,7 @@ def test_intervals_hold_the_prediction():
 
 
 def test_a_model_too_large_names_the_fewest_gpus_and_those_hold_it():
-    question = serve_asked(model("llama-3.1-405b"), gpu("H100"), 8)
+    question = serve_question(model("llama-3.1-405b"), gpu("H100"), 8)
     with pytest.raises(PlanError, match="cannot be served on 8xH100") as refused:
         serve_planned(question)
     count = fewest(question)
@@ -93,7 +93,7 @@ def test_a_wish_that_cannot_be_served_is_refused(options, sentence):
 
 
 def test_a_busy_host_slows_tokens():
-    idle = serve_asked(model("llama-3-8b"), gpu("H100"), 1)
-    busy = serve_asked(model("llama-3-8b"), gpu("H100"), 1, cpu_load=0.9)
+    idle = serve_question(model("llama-3-8b"), gpu("H100"), 1)
+    busy = serve_question(model("llama-3-8b"), gpu("H100"), 1, cpu_load=0.9)
     slow, fast = (priced(q, [(1, 1)])["token_s"] for q in (busy, idle))
     assert (slow > fast).all()

@@ -8,14 +8,14 @@ import pytest
 from trimtab.llm.cost import training
 from trimtab.llm.plan.legal import legal_plans
 from trimtab.llm.plan.planner import answered, planned
-from trimtab.llm.plan.question import asked
+from trimtab.llm.plan.question import question_of
 from trimtab.llm.plan.whynot import why_not
 from trimtab.llm.spec.specs import gpu, model
 
 
 def chosen(name, kind, gpus, **more):
     """The answer whose only plan is the first with these fields, whether or not it fits."""
-    question = asked(model(name), gpu(kind), gpus, least_p_fit=more.pop("p_fit", 0.9), **more)
+    question = question_of(model(name), gpu(kind), gpus, least_p_fit=more.pop("p_fit", 0.9), **more)
     return answered(question, legal_plans(question)[:1], 1, 1)
 
 
@@ -76,7 +76,7 @@ def test_a_slower_neighbour_names_the_part_that_grows_most():
 
 
 def test_every_kind_of_change_is_heard_before_a_second_of_one_kind():
-    answer = planned(asked(model("llama-3-70b"), gpu("H100"), 64))
+    answer = planned(question_of(model("llama-3-70b"), gpu("H100"), 64))
     found = why_not(answer)
     names = [reason.name for reason in found]
     assert len(names) == len(set(names)) == 10
@@ -86,7 +86,7 @@ def test_every_kind_of_change_is_heard_before_a_second_of_one_kind():
 
 
 def test_no_rejected_neighbour_of_the_best_plan_is_faster_and_fits():
-    answer = planned(asked(model("llama-3-8b"), gpu("A100"), 32))
+    answer = planned(question_of(model("llama-3-8b"), gpu("A100"), 32))
     for reason in why_not(answer, 99):
         fits = "needs" not in reason.why or "as fast" in reason.why
         assert not (fits and reason.gain < np.exp(-0.01)), reason
@@ -94,5 +94,5 @@ def test_no_rejected_neighbour_of_the_best_plan_is_faster_and_fits():
 
 @pytest.mark.parametrize("name", ["mixtral-8x7b", "deepseek-v2-lite"])
 def test_experts_have_their_own_directions(name):
-    answer = planned(asked(model(name), gpu("H200"), 64))
+    answer = planned(question_of(model(name), gpu("H200"), 64))
     assert any(reason.name.startswith("EP ") for reason in why_not(answer, 99))

@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 from trimtab.llm.plan.planner import planned
-from trimtab.llm.plan.question import asked
+from trimtab.llm.plan.question import question_of
 from trimtab.llm.spec.specs import gpu, model
 from trimtab.llm.watch.conditions import Raw, Sensors
 from trimtab.llm.watch.correction import same
@@ -14,7 +14,7 @@ from trimtab.llm.watch.step_log import StepLog
 from trimtab.llm.watch.watch import Watched, watch
 from trimtab.llm.watch.watch_state import State
 
-QUESTION = asked(model("llama-3-8b"), gpu("H100"), 16, framework="megatron")
+QUESTION = question_of(model("llama-3-8b"), gpu("H100"), 16, framework="megatron")
 MARKET = market(QUESTION)
 BEST = planned(QUESTION, 1).cases[0]
 RULES = Rules()
