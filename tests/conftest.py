@@ -8,15 +8,19 @@ import pytest
 
 HERE = Path(__file__).parent
 MARKED = {"learn", "live"}  # folders whose tests all bear their name as a marker
+# files of many short tests that take long together
+SLOW = {"docs/test_readme.py", "parity/test_fake.py"}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark tests by their folder."""
+    """Mark tests by their folder and file."""
     for item in items:
-        folder = item.path.relative_to(HERE).parts[0]
-        if folder in MARKED:
-            item.add_marker(folder)
+        file = item.path.relative_to(HERE)
+        if file.parts[0] in MARKED:
+            item.add_marker(file.parts[0])
+        if file.as_posix() in SLOW:
+            item.add_marker("slow")
 
 
 @pytest.fixture

@@ -20,6 +20,8 @@ from trimtab.llm.calibrate.measure import Kind, calibrated, gpu_of, taken
 from trimtab.llm.calibrate.rows import Turn, Unmeasured
 from trimtab.llm.spec.specs import gpu as listed_gpu
 
+pytestmark = pytest.mark.slow
+
 RNG = np.random.default_rng
 TODAY = "2026-01-31"
 
@@ -147,7 +149,6 @@ def test_groups_are_all_gpus_then_the_powers_of_two_below(gpus, want):
 # ---------------------------------------------------------------- on the processor
 
 
-@pytest.mark.slow
 def test_every_kind_gives_rows_that_a_fit_can_use(cpu):
     kinds = (streams.streams, products.products, products.ragged, products.single)
     kinds += (scores.fused, scores.unfused, products.heat)
@@ -392,7 +393,6 @@ def test_the_gpu_s_own_way_of_timing_gives_rows_and_power(stand):
         assert idle == [("power", [0.0, 0.0, 250.0])]
 
 
-@pytest.mark.slow
 def test_power_under_load_is_told_once_the_meter_has_settled(stand):
     stand()
     with devices.opened("cuda") as device:

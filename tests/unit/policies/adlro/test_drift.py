@@ -20,6 +20,8 @@ pytest.importorskip("river")
 pytest.importorskip("torchhd")
 from trimtab.policies.adlro.drift import DriftPolicy, Stream, Tuned
 
+pytestmark = pytest.mark.slow
+
 MODELS = Models(startup_s=30.0, move_s=30.0)
 
 

@@ -28,6 +28,8 @@ from trimtab.serving.training.slim_learner import (
     train,
 )
 
+pytestmark = pytest.mark.slow
+
 TINY = dict(batch=8, channels=8, learning_rate=0.1)
 
 

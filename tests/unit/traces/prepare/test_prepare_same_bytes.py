@@ -20,6 +20,8 @@ from trimtab.traces.alibaba2018.tables import TABLES
 from trimtab.traces.prepare import Options, prepare, steps
 from trimtab.traces.prepare.steps import Threads
 
+pytestmark = pytest.mark.slow
+
 RESULTS = ("node.parquet", "region.parquet", "cluster.parquet", "workload.parquet")
 RUN = (
     "import sys; from trimtab.traces.prepare import prepare;"
@@ -72,7 +74,6 @@ def begun(work, step):
     }[step]()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("step", ["claimed", "described", "routing", "joining", "writing"])
 def test_a_killed_run_goes_on_to_the_same_bytes(twin, undisturbed, tmp_path, step):
     out = tmp_path / "out"
