@@ -12,7 +12,7 @@ from importlib.util import find_spec
 import numpy as np
 
 from trimtab.bench.cases import Measured, Setup, best_s
-from trimtab.core import Policy, Snapshot, Workload
+from trimtab.core import Decision, Policy, Snapshot, Workload
 from trimtab.policies.adlro.branches import Branches, whole
 from trimtab.policies.adlro.net import GUIDE, Net
 from trimtab.policies.adlro.policy import SHIPPED, AdlroPolicy, AdlroRule, read_net
@@ -51,7 +51,7 @@ def decisions(setup: Setup) -> Measured:
     seen: list[Snapshot] = []
 
     class Kept(AdlroPolicy):
-        def decide(self, snapshot: Snapshot):  # type: ignore[no-untyped-def]
+        def decide(self, snapshot: Snapshot) -> list[Decision]:
             if len(snapshot.queue):
                 state = snapshot.state.copy()
                 seen.append(snapshot._replace(state=state, free=snapshot.free.copy()))

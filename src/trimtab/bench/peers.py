@@ -8,7 +8,8 @@ removed, so that it does not start on any Python that Trimtab supports. Other ro
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -27,13 +28,13 @@ def simpy_fcfs(submit_s: Array, run_s: Array, width: Array, capacity: int) -> Ar
     pool = simpy.Container(env, capacity, capacity)
     start_s = np.empty(len(submit_s))
 
-    def job(row: int, run: float, units: int):  # type: ignore[no-untyped-def]
+    def job(row: int, run: float, units: int) -> Iterator[Any]:
         yield pool.get(units)
         start_s[row] = env.now
         yield env.timeout(run)
         yield pool.put(units)
 
-    def arrivals():  # type: ignore[no-untyped-def]
+    def arrivals() -> Iterator[Any]:
         columns = submit_s.tolist(), run_s.tolist(), width.tolist()
         for row, (submit, run, units) in enumerate(zip(*columns)):
             yield env.timeout(submit - env.now)

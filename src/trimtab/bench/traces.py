@@ -190,13 +190,14 @@ def load_window(setup: Setup) -> Measured:
     rng = np.random.default_rng(0)
     node = np.tile(np.arange(nodes), samples_a_window)
     use = [rng.random(len(node)) for _ in range(6)]
+    names = tuple(map(str, range(nodes)))
     beat_s = np.repeat(np.arange(samples_a_window) * 30.0, nodes)
 
     def play() -> None:
         live = LoadWindow(np.ones((nodes, 2)), np.arange(nodes) % 20)
         for window in range(windows):
             time_s = 300.0 * window + beat_s
-            live.use(Samples(time_s, node, *use, names=tuple(map(str, range(nodes)))))
+            live.use(Samples._make([time_s, node, *use, names]))
             live.close(300.0 * (window + 1))
 
     return Measured(1e6 * best_s(play, setup.of(3, 1)) / (nodes * windows), "us")

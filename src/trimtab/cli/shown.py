@@ -162,11 +162,11 @@ def size_bytes(text: str) -> int:
     """Bytes in a text such as 2GB, 512MB or 1.5GiB."""
     found = re.fullmatch(r"\s*([\d.]+)\s*([kmgt]?)(i?)b?\s*", text, re.IGNORECASE)
     try:
-        amount, letter, binary = found.groups()  # type: ignore[union-attr]
+        amount, letter, binary = found.groups() if found else ("", "", "")
         return int(
             float(amount) * (1024 if binary else 1000) ** " kmgt".index(letter.lower() or " ")
         )
-    except (AttributeError, ValueError):
+    except ValueError:
         raise TrimtabError(
             f"--memory {text!r} is not a size; write for example 2GB or 512MB"
         ) from None

@@ -59,12 +59,12 @@ SETTINGS = np.dtype(
 
 
 @intrinsic
-def touch(typing_context, array, place, byte):
+def touch(typing_context: Any, array: Any, place: Any, byte: Any) -> Any:
     """Ask for the cache line `byte` bytes behind a place of an array, given by its number in memory
     order.
     """
 
-    def ask(context, builder, signature, args):
+    def ask(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         data = make_array(signature.args[0])(context, builder, args[0]).data
         at = builder.gep(builder.bitcast(builder.gep(data, [args[1]]), byte_pointer), [args[2]])
         number = ir.IntType(32)

@@ -16,8 +16,9 @@ from trimtab.codecs.queue import WIDTH, encode_rows, mask_queue, place_now
 from trimtab.compiled import compiled, inner
 from trimtab.core import Cluster, Event, Profile, Workload
 from trimtab.envs.clusters import Clusters, first_row
-from trimtab.envs.engine import line_window, load_window, weighed, world_at
+from trimtab.envs.engine import line_window, load_window, weighed
 from trimtab.errors import TraceError
+from trimtab.rules.world import World, world_at
 from trimtab.sim import kernel
 from trimtab.sim.choice import OK, start
 from trimtab.sim.kernel import advance
@@ -30,7 +31,7 @@ HIDDEN = 2  # of NODE_STATE.up: rules see a node that is not up, and its region 
 
 
 @inner
-def hide_others(w, region):
+def hide_others(w: World, region: int) -> None:
     """Show only the nodes of one region to the rules, until `show_all`."""
     for node in range(w.head[0].nodes):
         if w.nodes[0, node].region != region and w.node_state[0, node].up == 1:
@@ -38,14 +39,14 @@ def hide_others(w, region):
 
 
 @inner
-def show_all(w):
+def show_all(w: World) -> None:
     for node in range(w.head[0].nodes):
         if w.node_state[0, node].up == HIDDEN:
             w.node_state[0, node].up = 1
 
 
 @inner
-def start_in(w, on, job, region):
+def start_in(w: World, on: Any, job: int, region: int) -> bool:
     """Start a job on the nodes of a region. False if it does not wait, or does not fit there."""
     if w.state[0, job].status != QUEUED:
         return False
@@ -56,7 +57,9 @@ def start_in(w, on, job, region):
 
 
 @inner
-def settle(w, on, first, table, total, mask, out):
+def settle(
+    w: World, on: Any, first: int, table: Array, total: Array, mask: Array, out: Array
+) -> bool:
     """Advance until some region can start a job, or to the end; show every region what it sees.
     True = over.
     """
@@ -83,7 +86,17 @@ def settle(w, on, first, table, total, mask, out):
 
 
 @inner
-def show_region(w, region, rows, window, first, table, total, mask, out):
+def show_region(
+    w: World,
+    region: int,
+    rows: int,
+    window: int,
+    first: int,
+    table: Array,
+    total: Array,
+    mask: Array,
+    out: Array,
+) -> None:
     """Write the channels of the region's nodes, then the queue window as the region sees it."""
     mine = out[region : region + 1]
     at = 0
@@ -98,7 +111,9 @@ def show_region(w, region, rows, window, first, table, total, mask, out):
 
 
 @compiled
-def begin_regions(settings, first, table, total, mask, out):
+def begin_regions(
+    settings: Array, first: int, table: Array, total: Array, mask: Array, out: Array
+) -> bool:
     on = settings[0]
     w = world_at(on.world)
     load_window(w, 0, world_at(on.source), first)
@@ -107,7 +122,17 @@ def begin_regions(settings, first, table, total, mask, out):
 
 
 @compiled
-def step_regions(settings, actions, first, table, total, mask, out, refused, weights):
+def step_regions(
+    settings: Array,
+    actions: Array,
+    first: int,
+    table: Array,
+    total: Array,
+    mask: Array,
+    out: Array,
+    refused: Array,
+    weights: Any,
+) -> tuple[float, bool]:
     """Carry out one action a region, in order; whoever names a job that is taken is refused.
 
     If none starts a job, time moves on; where nothing would ever happen again, the first that can
@@ -134,7 +159,7 @@ def step_regions(settings, actions, first, table, total, mask, out, refused, wei
     return weighed(w, 0, weights), done
 
 
-class RegionsEnv(ParallelEnv):
+class RegionsEnv(ParallelEnv):  # type: ignore[misc]
     """An agent a region of the cluster; all share the queue and the reward.
 
     An agent observes its own nodes (grid.CHANNELS without speeds), then the queue window

@@ -64,10 +64,9 @@ class ClusterEnv(gymnasium.Env):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Array], dict[str, Any]]:
         super().reset(seed=seed)
-        first = first_row(options, self.clusters.windows)
-        if first is None:
-            first = self.np_random.integers(self.clusters.windows)
-        self.clusters.begin(0, int(first))
+        asked = first_row(options, self.clusters.windows)
+        drawn = self.np_random.integers(self.clusters.windows) if asked is None else asked
+        self.clusters.begin(0, int(drawn))
         return self._shown()
 
     def step(self, action: int) -> tuple[dict[str, Array], float, bool, bool, dict[str, Any]]:

@@ -5,7 +5,7 @@ that the same integers give the same features to the last bit.
 """
 
 from collections import namedtuple
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -72,8 +72,8 @@ NODE = tuple(f.name for f in FEATURES if "node" in f.levels)
 REGION = tuple(f.name for f in FEATURES if "region" in f.levels)
 # a region's columns come first, so that one function fills both
 CLUSTER = (*REGION, *(f.name for f in FEATURES if f.levels == CLUSTER_ONLY))
-NODE_AT = namedtuple("NODE_AT", NODE)(*range(len(NODE)))
-CLUSTER_AT = namedtuple("CLUSTER_AT", CLUSTER)(*range(len(CLUSTER)))
+NODE_AT: Any = namedtuple("NODE_AT", NODE)(*range(len(NODE)))
+CLUSTER_AT: Any = namedtuple("CLUSTER_AT", CLUSTER)(*range(len(CLUSTER)))
 
 WEIGHTS = ("cpu", "mem", "each")  # columns of `weight`
 _MEANS = [f for f in FEATURES if f.over in WEIGHTS]

@@ -125,7 +125,8 @@ def read_nvml(now_s: float, host: str = "") -> GpuSamples:
 
 def _nvml_row(index: int) -> tuple[dict[str, float], str]:
     """What a GPU answers; one that fell off the bus answers nothing, one in slices no util."""
-    row, model = {}, ""
+    row: dict[str, float] = {}
+    model = ""
     with suppress(pynvml.NVMLError):
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         name = pynvml.nvmlDeviceGetName(handle)
@@ -151,12 +152,12 @@ def replayed(samples: Samples, gpus: int = 1) -> GpuSamples:
     """
     rows = np.repeat(np.arange(len(samples.time_s)), gpus)
     device = np.tile(np.arange(gpus), len(samples.time_s))
-    none = np.full(len(rows), np.nan)
+    measured: dict[str, Any] = {name: np.full(len(rows), np.nan) for name in MEASURES[1:]}
     return GpuSamples(
         np.asarray(samples.time_s, np.float64)[rows],
         np.asarray(samples.node, np.int64)[rows] * gpus + device,
         np.asarray(samples.gpu, np.float64)[rows],
-        *(none.copy() for _ in range(len(MEASURES) - 1)),
+        **measured,
         names=tuple(f"{name}/{d}" for name in samples.names for d in range(gpus)),
         source=samples.source,
     )
@@ -294,10 +295,11 @@ def _rebuilt(
     newest_s = np.max(time_s) if len(time_s) else np.nan
     table = np.vstack((value, np.full((len(gone), len(MEASURES)), np.nan)))
     told = dict(zip(samples.names, samples.models))
+    columns: dict[str, Any] = {name: table[:, m] for m, name in enumerate(MEASURES)}
     return samples._replace(
         time_s=np.append(time_s, np.full(len(gone), newest_s)),
         gpu=np.append(row, gone),
-        **{name: table[:, m] for m, name in enumerate(MEASURES)},
+        **columns,
         names=tuple(last.row),
         models=tuple(told.get(name, "") for name in last.row),
     )
@@ -332,7 +334,7 @@ class GpuWatch:
         self._time_s = np.full(len(self.names), -np.inf)  # (G,)
         self._value = np.full((len(self.names), len(CHANNELS)), np.nan)  # (G, 4)
         self._past: dict[str, Past] = {}
-        self._warned: set[str] = set()
+        self._warned: set[tuple[str, str]] = set()
 
     def poll(self, source: str, read: Callable[[float], GpuSamples], now_s: float) -> bool:
         """Ask a source and take what it says; whether it answered."""

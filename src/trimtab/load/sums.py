@@ -9,6 +9,7 @@ of a window is for machines that are not known (node -1), so that totals of the 
 """
 
 from collections import namedtuple
+from typing import Any
 
 import numpy as np
 
@@ -57,8 +58,8 @@ QUEUE = (
     "waiting_cpu_ms",  # ASKED x ms, in units of the mean machine
     "waiting_mem_ms",
 )
-AT = namedtuple("AT", SUMS)(*range(len(SUMS)))
-QUEUE_AT = namedtuple("QUEUE_AT", QUEUE)(*range(len(QUEUE)))
+AT: Any = namedtuple("AT", SUMS)(*range(len(SUMS)))
+QUEUE_AT: Any = namedtuple("QUEUE_AT", QUEUE)(*range(len(QUEUE)))
 USE = ("seen", "cpu_sum", "mem_sum")  # of one service in one window
 
 
@@ -78,19 +79,19 @@ def empty_use(windows: int, services: int) -> Array:
 
 
 @compiled
-def asked(share: float) -> int:
+def asked(share: float) -> int | np.int64:
     """Whole 2**-24ths of a share; a plan that is missing asks for nothing."""
     return np.int64(np.rint(share * ASKED)) if np.isfinite(share) else np.int64(0)
 
 
 @compiled
-def fixed(ratio: float) -> int:
+def fixed(ratio: float) -> int | np.int64:
     """Whole 2**-30ths of a measured ratio."""
     return np.int64(np.rint(ratio * FIXED))
 
 
 @compiled
-def window_at(time_s: float, first_window: int, window_ms: int) -> int:
+def window_at(time_s: float, first_window: int, window_ms: int) -> int | np.int64:
     """Place in the block of the window that has this time; far below zero for what is no time."""
     if not abs(time_s) < TOO_FAR_S:
         return np.int64(-FOREVER_MS)

@@ -4,6 +4,7 @@ The integers are those that the functions in `sums` make of whole columns, so bo
 same features to the last bit.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,7 +75,7 @@ def in_columns(what: str, kinds: str, *values: Any) -> list[Array]:
 
     One type a column: compiled code would compile again for another.
     """
-    columns = [np.atleast_1d(np.asarray(value)) for value in values]
+    columns: Sequence[Array] = [np.atleast_1d(np.asarray(value)) for value in values]
     for kind, column in zip(kinds, columns):
         if kind == "i" and column.size and column.dtype.kind not in "iu":
             raise TraceError(f"{what}: {column[0]!r} is no row or count; give whole numbers")
@@ -142,8 +143,8 @@ class LoadWindow:
         self._queue_level = np.zeros((1, QUEUE_LEVELS), np.int64)
         self._jobs = np.zeros(0, JOB_ROW)
         self._services = np.full(services, NO_SERVICE)
-        shapes = (rows, len(SUMS)), (rows, LEVELS), (1, len(QUEUE)), (1, QUEUE_LEVELS)
-        shapes = *shapes, (services, len(USE))
+        queue = (1, len(QUEUE)), (1, QUEUE_LEVELS)
+        shapes = (rows, len(SUMS)), (rows, LEVELS), *queue, (services, len(USE))
         self._open = Open(*(np.zeros((2, *shape), np.int64) for shape in shapes))
 
     def use(self, samples: Samples) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import matplotlib
 from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -23,7 +24,7 @@ PALETTE = (
     *("#56B4E9", "#332288", "#882255", "#999933", "#555555"),
 )
 INK, FAINT, GRID, DOWN = "#24292f", "#6e7781", "#e4e7eb", "#b8bec6"
-STYLE = {
+STYLE: dict[Any, object] = {  # rc_context wants keys of a closed list of names
     "svg.fonttype": "none",
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],  # for the layout; the page names its own
@@ -83,7 +84,7 @@ def blank(
     right_in: float = 0.15,
     foot_in: float = FOOT_IN,
     head_in: float = HEAD_IN,
-    **subplots: object,
+    **subplots: Any,
 ) -> tuple[Figure, Array]:
     """A figure and its axes, (rows, columns), inside fixed margins: the axes of a page line up."""
     figure = Figure(figsize=(WIDTH_IN, height_in))

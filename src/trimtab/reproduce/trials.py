@@ -11,7 +11,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -47,7 +47,7 @@ class Trial(NamedTuple):
 
 def finished(
     trials: Sequence[Trial], workers: int | None = None, keep: Path | None = None
-) -> Iterator[tuple[Trial, Any]]:
+) -> Generator[tuple[Trial, Any]]:
     """Each trial with its outcome, in the order in which they finish.
 
     `workers` None = one a processor; 1 runs all of them in this process. `keep` is a folder: what
@@ -105,8 +105,12 @@ def _follow_parent() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:
-        watch = threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True)
-        watch.start()
+
+        def outlive() -> None:
+            parent.join()
+            os._exit(1)
+
+        threading.Thread(target=outlive, daemon=True).start()
 
 
 @contextmanager

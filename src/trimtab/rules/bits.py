@@ -4,9 +4,12 @@ The queue is one of these over ranks in queue order, so that a long queue costs 
 through than the jobs that are looked at.
 """
 
+from typing import Any
+
 import numpy as np
 from numba.extending import overload
 
+from trimtab.arrays import Array
 from trimtab.compiled import compiled, inner
 
 ZERO = np.uint64(0)
@@ -15,42 +18,42 @@ LOW = np.uint64(63)
 ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
-def lowest(word):
+def lowest(word: Any) -> int:
     """Index of the lowest set bit of a non-zero word."""
     value = int(word)
     return (value & -value).bit_length() - 1
 
 
 @overload(lowest)
-def _lowest(word):
+def _lowest(word: Any) -> Any:
     from numba.cpython.unsafe.numbers import trailing_zeros
 
-    def compiled(word):
+    def compiled(word: Any) -> Any:
         return np.int64(trailing_zeros(word))
 
     return compiled
 
 
 @compiled
-def put(words, heads, c, i):
+def put(words: Array, heads: Array, c: int, i: int) -> None:
     words[c, i >> 6] |= ONE << (np.uint64(i) & LOW)
     heads[c, i >> 12] |= ONE << (np.uint64(i >> 6) & LOW)
 
 
 @compiled
-def drop(words, heads, c, i):
+def drop(words: Array, heads: Array, c: int, i: int) -> None:
     words[c, i >> 6] &= ~(ONE << (np.uint64(i) & LOW))
     if words[c, i >> 6] == ZERO:
         heads[c, i >> 12] &= ~(ONE << (np.uint64(i >> 6) & LOW))
 
 
 @inner
-def has(words, c, i):
+def has(words: Array, c: int, i: int) -> bool:
     return (words[c, i >> 6] >> (np.uint64(i) & LOW)) & ONE != ZERO
 
 
 @compiled
-def next_from(words, heads, c, i):
+def next_from(words: Array, heads: Array, c: int, i: int) -> int:
     """The smallest member >= i, or -1."""
     w = i >> 6
     if w >= words.shape[1]:

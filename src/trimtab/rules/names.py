@@ -1,6 +1,7 @@
 """Rules by name: `order[+backfill][+place]`, such as `sjf`, `fcfs+easy` or `wfp3+easy+fastest`."""
 
 import difflib
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from trimtab.errors import UnknownName
@@ -87,9 +88,9 @@ def parse(name: str, seed: int = 0) -> Rule:
     return Rule(ORDERS[parts[0]], backfill, place, seed)
 
 
-def unknown(noun: str, whole: str, part: str, known: object) -> str:
+def unknown(noun: str, whole: str, part: str, known: Iterable[str]) -> str:
     """An error text that suggests the nearest known name."""
-    names = list(known)  # type: ignore[call-overload]
+    names = list(known)
     near = difflib.get_close_matches(part, names, n=1, cutoff=0.0)
     where = "" if part == whole else f" in {whole!r}"
     guess = f"did you mean {near[0]!r}?"

@@ -208,7 +208,7 @@ def _rebuilt(arrays: dict[str, np.ndarray[Any, Any]]) -> World:
     return World(**arrays)
 
 
-class WorldType(types.Type):
+class WorldType(types.Type):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__(name="TrimtabWorld")
 
@@ -219,18 +219,18 @@ PLACES = {name: i for i, name in enumerate(FIELDS)}
 
 
 @typeof_impl.register(World)
-def _typeof(value, context):
+def _typeof(value: World, context: Any) -> WorldType:
     return world_type
 
 
 @register_model(WorldType)
-class _WorldModel(models.PrimitiveModel):
-    def __init__(self, dmm, fe_type):
+class _WorldModel(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, dmm: Any, fe_type: Any) -> None:
         super().__init__(dmm, fe_type, ir.IntType(64))
 
 
 @unbox(WorldType)
-def _unbox(typ, obj, c):
+def _unbox(typ: Any, obj: Any, c: Any) -> Any:
     attribute = c.pyapi.object_getattr_string(obj, "_address")
     value = c.pyapi.long_as_longlong(attribute)
     c.pyapi.decref(attribute)
@@ -238,25 +238,25 @@ def _unbox(typ, obj, c):
 
 
 @intrinsic
-def world_at(typingctx, address):
+def world_at(typingctx: Any, address: Any) -> Any:
     """The world whose table is at this address: cheaper to pass from Python than the object."""
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return args[0]
 
     return world_type(types.int64), codegen
 
 
 @infer_getattr
-class _Attributes(AttributeTemplate):
+class _Attributes(AttributeTemplate):  # type: ignore[misc]
     key = WorldType
 
-    def generic_resolve(self, typ, attr):
+    def generic_resolve(self, typ: Any, attr: str) -> Any:
         return ARRAYS.get(attr)
 
 
 @lower_getattr_generic(WorldType)
-def _getattr(context, builder, typ, value, attr):
+def _getattr(context: Any, builder: Any, typ: Any, value: Any, attr: str) -> Any:
     """The array of that name: its place and lengths loaded from the table, which never changes in a
     call.
     """
@@ -264,7 +264,7 @@ def _getattr(context, builder, typ, value, attr):
     table = builder.inttoptr(value, ir.IntType(64).as_pointer())
     unchanging = builder.module.add_metadata([])
 
-    def word(i):
+    def word(i: int) -> Any:
         at = PLACES[attr] * SLOTS + i
         loaded = builder.load(builder.gep(table, [ir.Constant(ir.IntType(64), at)]))
         loaded.set_metadata("invariant.load", unchanging)

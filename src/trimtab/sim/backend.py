@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from operator import index
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from trimtab.core import (
     What,
     Workload,
 )
+from trimtab.rules.world import World
 from trimtab.sim import choice, kernel
 from trimtab.sim.log import MOVED, REASONS, RESIZED
 from trimtab.sim.loop import log_needs, queue_of
@@ -220,18 +222,18 @@ class SimBackend:
         )
 
 
-def row(number: object, limit: int = 2**62) -> int:
+def row(number: Any, limit: int = 2**62) -> int:
     """A whole number as compiled code takes it; what is none, or too large, becomes -1."""
     try:
-        whole = index(number)  # type: ignore[arg-type]
+        whole = index(number)
     except TypeError:
         return -1
     return whole if 0 <= whole < limit else -1
 
 
-def rows(numbers: object, limit: int = 2**62) -> list[int]:
+def rows(numbers: Any, limit: int = 2**62) -> list[int]:
     try:
-        return [row(number, limit) for number in numbers]  # type: ignore[attr-defined]
+        return [row(number, limit) for number in numbers]
     except TypeError:
         return [-1]
 
@@ -244,7 +246,7 @@ def frozen(array: Array) -> Array:
 
 
 @compiled
-def recent_load(w, c, out):  # type: ignore[no-untyped-def]
+def recent_load(w: World, c: int, out: Array) -> None:
     """Mean load of the last windows of every node, oldest first, settled to now."""
     ring = w.recent.shape[2]
     for node in range(w.nodes.shape[1]):

@@ -39,7 +39,14 @@ class Typical(NamedTuple):
     share: np.ndarray  # (T,) sums to 1
 
 
-def typical_pods(cpu_milli, gpu_milli, num_gpu, spec, spec_models, cover=0.95) -> Typical:
+def typical_pods(
+    cpu_milli: np.ndarray,
+    gpu_milli: np.ndarray,
+    num_gpu: np.ndarray,
+    spec: np.ndarray,
+    spec_models: np.ndarray,
+    cover: float = 0.95,
+) -> Typical:
     """The most frequent demands that together cover a share of the pods, most frequent first.
 
     spec (P,) numbers the pods' GPU model lists in alphabetical order and spec_models gives each
@@ -60,7 +67,7 @@ def typical_pods(cpu_milli, gpu_milli, num_gpu, spec, spec_models, cover=0.95) -
         share = share[:kept] / (count[:kept].sum() / len(rows))
     kept_demand = np.ascontiguousarray(demand[:kept].T)
     models = np.asarray(spec_models, np.int64)[kept_demand[3]]
-    return Typical(*kept_demand[:3], models, share)
+    return Typical._make([*kept_demand[:3], models, share])
 
 
 @compiled

@@ -2,6 +2,7 @@
 
 from trimtab.compiled import inner
 from trimtab.core import Status, What
+from trimtab.rules.world import World
 
 FUTURE, BLOCKED, QUEUED, RUNNING = (
     int(Status.FUTURE),
@@ -48,7 +49,17 @@ REASONS = (
 
 
 @inner
-def note(w, c, what, job, node, count, shape, run, reason):
+def note(
+    w: World,
+    c: int,
+    what: int,
+    job: int,
+    node: int,
+    count: int,
+    shape: int,
+    run: int,
+    reason: int,
+) -> None:
     if w.conf[0].log == 0:
         return
     row = w.log[c, w.head[c].log]

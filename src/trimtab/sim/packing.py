@@ -5,6 +5,7 @@ the nodes that pass, the highest score wins and of equals the node with the smal
 random renaming of nodes). A pod that fits nowhere is dropped and not tried again.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from trimtab.sim.fragment import (
     ANY_MODEL,
     GPU_MILLI,
     Demand,
+    Typical,
     affinity,
     best_score,
     clustering_score,
@@ -69,7 +71,7 @@ class Packing(NamedTuple):
         return float(self.used_gpu_milli[-1:].sum() / max(1, self.capacity_gpu_milli))
 
 
-def columns(nodes: dict, pods: dict) -> tuple[Nodes, Pods]:
+def columns(nodes: Mapping[str, np.ndarray], pods: Mapping[str, np.ndarray]) -> tuple[Nodes, Pods]:
     """Number the GPU models of openb's columns: as arrays of strings they cannot be compiled."""
     names = np.unique(nodes["model"][nodes["model"] != ""])
     if len(names) > MOST_BITS or nodes["gpu"].max(initial=0) > MOST_BITS:
@@ -87,7 +89,8 @@ def columns(nodes: dict, pods: dict) -> tuple[Nodes, Pods]:
     machine = (nodes[name].astype(np.int64) for name in ("cpu_milli", "memory_mib", "gpu"))
     asks = ("cpu_milli", "memory_mib", "gpu_milli", "num_gpu")
     demand = (pods[name].astype(np.int64) for name in asks)
-    return Nodes(*machine, model), Pods(*demand, spec.astype(np.int64).reshape(-1), models)
+    spec = spec.astype(np.int64).reshape(-1)
+    return Nodes._make([*machine, model]), Pods._make([*demand, spec, models])
 
 
 def by_prefix(names: np.ndarray, gpu: np.ndarray, node_prefix: np.ndarray | None) -> np.ndarray:
@@ -166,12 +169,22 @@ def at_load(packing: Packing, percent: int) -> tuple[float, float]:
 
 
 @compiled
-def _demand(shape):
+def _demand(shape: np.ndarray) -> Demand:
     return Demand(shape[0], shape[1], shape[2], shape[3], shape[4])
 
 
 @compiled
-def score(policy, frag, free_cpu_milli, free_gpu_milli, model, affinities, pod, typical, draw):
+def score(
+    policy: int,
+    frag: float,
+    free_cpu_milli: int,
+    free_gpu_milli: np.ndarray,
+    model: int,
+    affinities: np.ndarray,
+    pod: Demand,
+    typical: Typical,
+    draw: float,
+) -> tuple[int, int]:
     """One policy's score and devices for a pod on a node where it fits."""
     if policy == FGD:
         return frag_score(frag, free_cpu_milli, free_gpu_milli, model, pod, typical)
@@ -187,7 +200,7 @@ def score(policy, frag, free_cpu_milli, free_gpu_milli, model, affinities, pod, 
 
 
 @compiled
-def pick(scores, policy, draw):
+def pick(scores: np.ndarray, policy: int, draw: float) -> int | np.signedinteger:
     """The first node of the highest score, for RANDOM any that fits; -1 where none does."""
     if policy != RANDOM:
         best = np.argmax(scores)
@@ -202,7 +215,15 @@ def pick(scores, policy, draw):
 
 
 @compiled
-def _pack(kinds, kind, shapes, arrival, policy, draws, typical):
+def _pack(
+    kinds: np.ndarray,
+    kind: np.ndarray,
+    shapes: np.ndarray,
+    arrival: np.ndarray,
+    policy: int,
+    draws: np.ndarray,
+    typical: Typical,
+) -> tuple[np.ndarray, ...]:
     """Run the arrivals over the nodes, in tie order: kinds (K, 4) and kind (N,), shapes (S, 5).
 
     A node's score for a shape of pod changes only when the node does. Each shape keeps its row of

@@ -10,6 +10,7 @@ The small functions are inlined: to pass a tuple of arrays counts a reference to
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from trimtab.compiled import compiled
 from trimtab.errors import TraceError
@@ -293,7 +294,16 @@ def simulate(queue, running, arrive_s, arrive_job, pending, child_ptr, child, ca
 
 
 def run_pool(
-    submit_s, run_s, request_s, width, rank, capacity, backfill, instances, after_ptr, after_idx
+    submit_s: ArrayLike,
+    run_s: ArrayLike,
+    request_s: ArrayLike,
+    width: ArrayLike,
+    rank: ArrayLike,
+    capacity: int,
+    backfill: int,
+    instances: ArrayLike,
+    after_ptr: ArrayLike,
+    after_idx: ArrayLike,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Start of the first and end of the last instance of every job, (J,) each, in seconds.
 
@@ -337,7 +347,15 @@ def run_pool(
     return start_s, end_s
 
 
-def _check(submit_s, run_s, request_s, width, rank, capacity, instances) -> None:
+def _check(
+    submit_s: np.ndarray,
+    run_s: np.ndarray,
+    request_s: np.ndarray,
+    width: np.ndarray,
+    rank: np.ndarray,
+    capacity: int,
+    instances: np.ndarray,
+) -> None:
     """Raises TraceError for the first row that could never run or has no place in the order."""
     fine = {
         "submit_s": (submit_s, np.isfinite(submit_s), "give a finite time"),
@@ -358,7 +376,7 @@ def _check(submit_s, run_s, request_s, width, rank, capacity, instances) -> None
         raise TraceError("rank is no permutation of the rows; give np.argsort(np.lexsort(keys))")
 
 
-def _running(run_s, instances, slots: int, keep_due: bool) -> Running:
+def _running(run_s: np.ndarray, instances: np.ndarray, slots: int, keep_due: bool) -> Running:
     """Room for as many chunks as the pool can run at once."""
     jobs, due = len(run_s), slots if keep_due else 0
     return Running(

@@ -11,6 +11,7 @@ moment at which the pivot, when it blocked, was expected to fit.
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from trimtab.compiled import compiled
 from trimtab.errors import TraceError
@@ -37,14 +38,16 @@ class Running(NamedTuple):
     due_units: np.ndarray  # (R,)
 
 
-def static_score(submit_s, request_s, procs, policy: int) -> np.ndarray:
+def static_score(
+    submit_s: np.ndarray, request_s: np.ndarray, procs: np.ndarray, policy: int
+) -> np.ndarray:
     """Scores (J,) of which the lowest is picked; zeros where they change with time.
 
     As published, WFP3 and UNICEP take the waiting time from the start time of a job that has not
     started, which is -1: the later a job comes the less it seems to wait, whatever the time is.
     """
     wait_s = -1 - submit_s
-    keys = (submit_s,)
+    keys: tuple[np.ndarray, ...] = (submit_s,)
     if policy == SJF:
         keys = (submit_s, request_s)
     elif policy == SMALLEST:
@@ -232,7 +235,14 @@ def simulate(
 
 
 def schedule(
-    submit_s, run_s, request_s, procs, capacity, policy: int, backfill: bool, width=None
+    submit_s: ArrayLike,
+    run_s: ArrayLike,
+    request_s: ArrayLike,
+    procs: ArrayLike,
+    capacity: int,
+    policy: int,
+    backfill: bool,
+    width: ArrayLike | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Start of every job, (J,) in seconds, and the rows in the order in which they start, (J,).
 

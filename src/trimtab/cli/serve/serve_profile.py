@@ -162,7 +162,7 @@ def facts(profile: Any, form: Any, rows: list[int], wholes: list[Any]) -> dict[s
             for row in rows
         ],
         "whole": [
-            {"widths": list(row.widths), "count": row.count, "ratio": row.whole_s / row.sum_s}
+            {"widths": list(row.widths), "count": row.rows, "ratio": row.whole_s / row.sum_s}
             for row in wholes
         ],
     }

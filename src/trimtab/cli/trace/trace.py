@@ -232,6 +232,7 @@ def watched(every_s: float, seconds: float) -> Any:
     import numpy as np
 
     from trimtab.load.probe import Probe
+    from trimtab.load.samples import Samples
 
     probe, held = Probe(), []
     try:
@@ -246,4 +247,4 @@ def watched(every_s: float, seconds: float) -> Any:
     if not held:
         raise TrimtabError(f"--seconds {seconds:g} ends before the first sample; give more")
     columns = [np.concatenate(parts) for parts in zip(*(one[:8] for one in held))]
-    return held[0]._replace(**dict(zip(held[0]._fields, columns)))
+    return Samples._make([*columns, *held[0][8:]])

@@ -91,7 +91,8 @@ def fine_tune(
     tuned = net_of(layers_of(model), net.margin, net.reach)
     held_out = np.random.default_rng([seed, 2])
     works = [drawn(held_out) for _ in range(windows)]
-    return compared(*(field(works).judge(one) for one in (net, tuned)), tuned)
+    before, after = (field(works).judge(one) for one in (net, tuned))
+    return compared(before, after, tuned)
 
 
 def check(net: Net, recent: Recent) -> None:

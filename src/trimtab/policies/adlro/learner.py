@@ -36,7 +36,8 @@ CLIP = 20.0  # of a target: rare disasters teach, but do not deafen
 class Field(Protocol):
     """Clusters in the middle of their episodes (branches.Branches)."""
 
-    over: Array
+    @property
+    def over(self) -> Array: ...
 
     def play(self, net: Net, steps: Array, explore: float, seed: int) -> None: ...
 

@@ -27,7 +27,7 @@ GUIDE = Net(np.zeros(0, np.float32), np.zeros(0, np.int64), 0.0, 0.0)
 
 
 @inner
-def value_of(row, flat, sizes, here, there):
+def value_of(row: Array, flat: Array, sizes: Array, here: Array, there: Array) -> float:
     """The network's number for one row; `here` and `there` are (WIDEST,) of room."""
     for i in range(sizes[0]):
         here[i] = row[i]
@@ -51,7 +51,7 @@ def value_of(row, flat, sizes, here, there):
 
 
 @inner
-def write_values(rows, n, net, here, there, values):
+def write_values(rows: Array, n: int, net: Net, here: Array, there: Array, values: Array) -> None:
     """Write the network's number for each of the first n rows."""
     for i in range(n):
         values[i] = value_of(rows[i], net.flat, net.sizes, here, there)

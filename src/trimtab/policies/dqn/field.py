@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trimtab.arrays import Array
-from trimtab.core import Cluster, Policy, Profile, Start, Status, Workload
+from trimtab.core import Cluster, Policy, Profile, Snapshot, Start, Status, Workload
 from trimtab.envs.batched import BatchedEnv
 from trimtab.envs.clusters import episode_of, weights_of
 from trimtab.errors import PolicyError
@@ -139,8 +139,8 @@ class Windows:
     def jct_s(self, choose: Callable[[Array, Array], Array], layout: Layout) -> Array:
         """(windows,) mean completion times if `choose` maps what is seen and masks to actions."""
         if self._env is None or self._env.codec.window != layout.window:
-            reward, scale = {"system_s": -1.0}, float(self.on.jobs)
-            self._env = self.on.env(len(self.starts), layout.window, reward, scale)
+            size, scale = len(self.starts), float(self.on.jobs)
+            self._env = self.on.env(size, layout.window, {"system_s": -1.0}, scale)
         env = self._env
         env.reset(seed=0, options={"start": self.starts})
         going, total_s = np.ones(len(self.starts), bool), np.zeros(len(self.starts))
@@ -223,16 +223,16 @@ def _pay(kept: Replay, last: Last, score: float, carry: float, settings: Setting
     kept.pay(*one, settings.n_step)
 
 
-def _first_start(policy: RulePolicy, snapshot: object) -> Start | None:
+def _first_start(policy: RulePolicy, snapshot: Snapshot) -> Start | None:
     """The first job that the rule starts now, if any."""
-    made = policy.decide(snapshot)  # type: ignore[arg-type]
-    for decision in made:
-        if not isinstance(decision, Start):
-            raise PolicyError(
-                f"imitate={policy.name}: it stops jobs, which the network cannot; "
-                "give a rule that only starts them, such as sjf+fastest"
-            )
-    return made[0] if made else None  # type: ignore[return-value]
+    made = policy.decide(snapshot)
+    starts = [decision for decision in made if isinstance(decision, Start)]
+    if len(starts) < len(made):
+        raise PolicyError(
+            f"imitate={policy.name}: it stops jobs, which the network cannot; "
+            "give a rule that only starts them, such as sjf+fastest"
+        )
+    return starts[0] if starts else None
 
 
 def shuffled(cluster: Cluster, rng: np.random.Generator) -> Cluster:

@@ -84,7 +84,7 @@ def train_dqn(
     TensorBoard. Ctrl-C writes a checkpoint first. `Settings` has the other settings.
     """
     out, on = Path(out), Settings(**settings).check()
-    field_of = dict(
+    field_of: dict[str, Any] = dict(
         trace=trace, cluster=cluster, jobs=jobs, train_jobs=train_jobs, windows=windows,
         window_jobs=window_jobs, startup_s=startup_s,
     )  # fmt: skip

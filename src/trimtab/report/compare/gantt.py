@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path
@@ -64,7 +68,7 @@ def _drawn(
     size_s, unit = clock(within_s[1] - within_s[0])
     kind_of, names = _kinds(result)
     boxes = [(parts[kind_of[parts["job"]] == k], PALETTE[k], kind) for k, kind in enumerate(names)]
-    grey = np.zeros(len(down), parts.dtype)
+    grey: Array = np.zeros(len(down), parts.dtype)
     grey["start_s"], grey["end_s"] = down["start_s"], down["end_s"]
     grey["low"] = np.searchsorted(node_rows, down["node"]) + GAP
     grey["high"] = grey["low"] + 1 - GAP
@@ -80,7 +84,7 @@ def _drawn(
     ax.set_xlabel(f"time since the first submit ({unit})")
     _node_axis(ax, result, node_rows)
     if key:
-        place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 4}
+        place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 4}
         ax.legend(handles=key, handlelength=0.9, fontsize=8.5, **place)
     return figure
 
@@ -168,7 +172,7 @@ def _parts(result: Result, ran: Array, node_rows: Array) -> Array:
     return np.concatenate(made)
 
 
-def _driver(result: Result):
+def _driver(result: Result) -> tuple[Callable[[int], Array], Array]:
     """What an instance of each job takes of a node's driving resource, and (N,) the capacity."""
     work, machine = result.workload, result.cluster
     driver = machine.nodes["driver"]
@@ -184,7 +188,14 @@ def _driver(result: Result):
     return each, machine.capacity[np.arange(len(machine)), driver]
 
 
-def _boxes(ax, boxes: Array, colour: str, within_s, first_s: float, size_s: float) -> None:
+def _boxes(
+    ax: Axes,
+    boxes: Array,
+    colour: str,
+    within_s: tuple[float, float],
+    first_s: float,
+    size_s: float,
+) -> None:
     """All boxes of a colour as one path: a tenth of the size of as many patches."""
     seen = (boxes["end_s"] >= within_s[0]) & (boxes["start_s"] < within_s[1])
     low, high = boxes["low"][seen], boxes["high"][seen]
@@ -203,7 +214,7 @@ def _boxes(ax, boxes: Array, colour: str, within_s, first_s: float, size_s: floa
     ax.add_artist(path)  # add_patch would walk every corner for limits that are set anyway
 
 
-def _node_axis(ax, result: Result, node_rows: Array) -> None:
+def _node_axis(ax: Axes, result: Result, node_rows: Array) -> None:
     machine = result.cluster
     ax.set_ylim(len(node_rows), 0)
     if len(node_rows) == 1:
@@ -219,11 +230,18 @@ def _node_axis(ax, result: Result, node_rows: Array) -> None:
     ax.tick_params(axis="y", labelsize=6.5 if len(node_rows) > 24 else 8, pad=2)
     ax.hlines(np.arange(1, len(node_rows)), *ax.get_xlim(), color=GRID, linewidth=0.5, zorder=0)
     kind = machine.nodes["kind"][node_rows]
-    for row in np.flatnonzero(np.diff(kind)) + 1:
+    for row in (np.flatnonzero(np.diff(kind)) + 1).tolist():
         ax.axhline(row, color=FAINT, linewidth=0.6, zorder=0)
 
 
-def _caption(result: Result, ran: Array, drawn: int, node_rows: Array, within_s, first_s) -> str:
+def _caption(
+    result: Result,
+    ran: Array,
+    drawn: int,
+    node_rows: Array,
+    within_s: tuple[float, float],
+    first_s: float,
+) -> str:
     jobs, nodes = len(np.unique(ran["job"])), len(result.cluster)
     span = series.span_s(result)
     told = f"{drawn:,} of the {jobs:,} jobs that ran"

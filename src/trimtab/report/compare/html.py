@@ -166,11 +166,11 @@ def _sentences(rows: Sequence[Row], groups: Mapping[str, Sequence[Result]]) -> l
 def _against(learned: Row, rule: Row) -> str:
     """Whether the best of the other policies is ahead, by the paired interval if there is one."""
     name = escape(learned.policy)
-    if learned.versus is None or learned.versus[1] is None:
+    ratio, half = learned.versus or (0.0, None)
+    if half is None:
         ratio = learned.mean["jct_mean_s"] / max(rule.mean["jct_mean_s"], 1e-300)
         chance = "one seed cannot tell whether that is chance"
         return f"<strong>{name}</strong> needs {shown(ratio)} times as long; {chance}."
-    ratio, half = learned.versus
     if ratio + half < 1:
         verdict = "ahead of it on these seeds beyond chance"
     elif ratio - half > 1:

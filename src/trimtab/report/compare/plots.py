@@ -8,9 +8,11 @@ many plots fit in one page.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator, PercentFormatter
 
 from trimtab.arrays import Array
@@ -83,7 +85,7 @@ def slowdowns(pooled: Mapping[str, Array], name: str = "slowdowns") -> str:
         return svg(figure, name)
 
 
-def _distributions(ax, pooled: Mapping[str, Array]) -> None:
+def _distributions(ax: Axes, pooled: Mapping[str, Array]) -> None:
     ax.set_xscale("log")
     for key, colour in colours(list(pooled)).items():
         x, share = series.ecdf(pooled[key])
@@ -103,7 +105,7 @@ def _distributions(ax, pooled: Mapping[str, Array]) -> None:
     _legend(ax)
 
 
-def _legend(ax) -> None:
+def _legend(ax: Axes) -> None:
     ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
 
 
@@ -174,7 +176,7 @@ def panels(
         return svg(figure, name)
 
 
-def _panel_axis(ax, share: bool) -> None:
+def _panel_axis(ax: Axes, share: bool) -> None:
     ax.set_ylim(0, 1.0 if share else None)
     if share:
         ax.set_yticks([0, 0.5, 1.0])
@@ -185,13 +187,13 @@ def _panel_axis(ax, share: bool) -> None:
     ax.set_xlabel("")
 
 
-def _panel_name(ax, name: str, told: str) -> None:
-    beside = {"transform": ax.transAxes, "va": "center"}
+def _panel_name(ax: Axes, name: str, told: str) -> None:
+    beside: dict[str, Any] = {"transform": ax.transAxes, "va": "center"}
     ax.text(1.012, 0.66, name, fontweight="bold", **beside)
     ax.text(1.012, 0.27, told, color=FAINT, fontsize=8.5, **beside)
 
 
-def _time_axis(ax, span_s: tuple[float, float], over: str = "") -> float:
+def _time_axis(ax: Axes, span_s: tuple[float, float], over: str = "") -> float:
     length_s = max(span_s[1] - span_s[0], 1e-9)
     size_s, named = (1.0, "") if over else clock(length_s)
     ax.set_xlim(0, length_s / size_s)

@@ -144,7 +144,8 @@ def write_checked(
     drawn = [name for name in RUN_UNITS if any(f"measured_{name}" in row for row in good)]
     for name in drawn:
         seen = [row for row in good if f"measured_{name}" in row]
-        plot = beside(*(np.array([r[k] for r in seen], float) for k in _columns(name)), name)
+        told, guess, low, high = (np.array([r[k] for r in seen], float) for k in _columns(name))
+        plot = beside(told, guess, low, high, name)
         caption = (
             "A point a run; lines span nine in ten. On the dashed line the prediction is right."
         )

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator, PercentFormatter
 
 from trimtab.arrays import Array
@@ -66,7 +67,7 @@ def thinned(of: Line, columns: int = COLUMNS) -> tuple[Array, Array]:
     A lone point comes twice: a line of no length is drawn as a dot, one point would not be.
     """
     held, width = binned(of.value, columns)
-    gap = np.isnan(held).all(axis=1)
+    gap = np.all(np.isnan(held), axis=1)
     low = np.where(np.isnan(held), np.inf, held).argmin(axis=1)
     high = np.where(np.isnan(held), -np.inf, held).argmax(axis=1)
     at = np.sort(np.stack((low, high), axis=1), axis=1)  # (bins, 2)
@@ -87,7 +88,7 @@ def before_and_after(
             ax.set_title(title, fontsize=9.5, loc="left", fontweight="bold")
             for one in lines:
                 recorded = one.name == "before"
-                style = {"color": DOWN if recorded else PALETTE[0]}
+                style: dict[str, Any] = {"color": DOWN if recorded else PALETTE[0]}
                 style["linewidth"] = 0.8 if recorded else 1.2
                 _draw(ax, one, span_s, columns=COLUMNS // 2 if recorded else COLUMNS, **style)
             _number_axis(ax, [one.value for one in lines])
@@ -204,7 +205,7 @@ def by_hour(here: Array, published: Array, name: str = "hours") -> str:
 
 
 def _draw(
-    ax, of: Line, span_s: tuple[float, float], *, columns: int = COLUMNS, **style: object
+    ax: Axes, of: Line, span_s: tuple[float, float], *, columns: int = COLUMNS, **style: Any
 ) -> None:
     if not np.isfinite(of.value).any():
         ax.text(0.5, 0.5, "nothing recorded", transform=ax.transAxes, ha="center", color=FAINT)
@@ -213,7 +214,9 @@ def _draw(
     ax.plot(time_s / clock(span_s[1] - span_s[0])[0], value, **style)
 
 
-def _number_axis(ax, values: Sequence[Array], *, most: int = 5, floor: float | None = None) -> None:
+def _number_axis(
+    ax: Axes, values: Sequence[Array], *, most: int = 5, floor: float | None = None
+) -> None:
     """Limits that hold all values; from `floor` where it is given."""
     known = np.concatenate([value[np.isfinite(value)] for value in values] or [np.zeros(0)])
     if not len(known):
@@ -227,7 +230,7 @@ def _number_axis(ax, values: Sequence[Array], *, most: int = 5, floor: float | N
     ax.tick_params(axis="y", labelsize=8)
 
 
-def _time_axis(ax, span_s: tuple[float, float]) -> float:
+def _time_axis(ax: Axes, span_s: tuple[float, float]) -> float:
     """Time of the trace itself, so that plots and tables can be read together."""
     size_s, named = clock(span_s[1] - span_s[0])
     ax.set_xlim(span_s[0] / size_s, max(span_s[1], span_s[0] + 1e-9) / size_s)

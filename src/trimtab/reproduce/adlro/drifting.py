@@ -14,6 +14,7 @@ import numpy as np
 from trimtab.arrays import Array
 from trimtab.compiled import compiled
 from trimtab.core import Cluster, Decision, Event, Profile, Snapshot, Workload
+from trimtab.rules.world import World
 from trimtab.sim import heap
 from trimtab.sim.backend import SimBackend, frozen
 from trimtab.sim.runs import set_end, settle_run
@@ -42,7 +43,7 @@ SCENARIOS = {
 
 
 @compiled
-def set_speeds(w, c, true):  # type: ignore[no-untyped-def]
+def set_speeds(w: World, c: int, true: Array) -> None:
     """Let all that runs go on at its true speed (K, G); work done until now stays as it was."""
     for run in range(w.runs.shape[1]):
         rec = w.runs[c, run]

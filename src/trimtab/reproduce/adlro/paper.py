@@ -311,7 +311,7 @@ def _case_tables(setup: Setup, found: Found) -> list[Table]:
         ("over time", [case for together, case in cases if not together]),
     ):
         optimum_s = [case["optimum_s"] for case in chosen]
-        where = {"release": release, "cases": len(chosen)}
+        where: dict[str, Any] = {"release": release, "cases": len(chosen)}
         for policy in setup.among(IN_CASES):
             total_s = [case["total_s"][policy] for case in chosen]
             worst = max(mine / best for mine, best in zip(total_s, optimum_s))

@@ -8,7 +8,7 @@ were not left out.
 
 import csv
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,7 +71,7 @@ def table(path: str | Path | None = None) -> Cells:
             for kind, rate in enumerate(steps_hz)
             if rate > 0  # 0 = it does not fit
         ]
-    return Cells(*(np.array(column) for column in zip(*cells)), kinds=MEASURED)
+    return _cells(cells, MEASURED)
 
 
 def _read(path: Path) -> list[tuple[Any, ...]]:
@@ -112,7 +112,12 @@ def _sia(folder: Path) -> Cells:
         ]
     if not cells:
         raise TraceError(f"{folder}: holds no model with placements-{'|'.join(SIA)}.csv of Sia")
-    return Cells(*(np.array(column) for column in zip(*cells)), kinds=tuple(SIA.values()))
+    return _cells(cells, tuple(SIA.values()))
+
+
+def _cells(rows: Iterable[tuple[str, float, int, int, float]], kinds: tuple[str, ...]) -> Cells:
+    family, batch_size, gpus, kind, log_rate = (np.array(column) for column in zip(*rows))
+    return Cells(family, batch_size, gpus, kind, log_rate, kinds)
 
 
 def measured(
@@ -183,7 +188,7 @@ def _tuned(
     """The setting with the least error where each other family in turn is left out."""
     method, settings = METHODS[name]
     rest = cells.family != left_out
-    others = Cells(*(column[rest] for column in cells[:-1]), kinds=cells.kinds)
+    others = Cells._make([*(column[rest] for column in cells[:-1]), cells.kinds])
     if len(settings) == 1:
         return settings[0]
     draws = [
@@ -251,7 +256,7 @@ def _features(cells: Cells, row: int) -> dict[str, Any]:
 
 
 def _remembered(
-    cells: Cells, draw: Draw, ask: Array, seed: int, method: str, **setting: float
+    cells: Cells, draw: Draw, ask: Array, seed: int, method: str, **setting: Any
 ) -> Array:
     memory = RuntimeMemory(cells.kinds, method=method, seed=seed, **setting)
     for row, log_rate in zip(draw.train, draw.log_rate):

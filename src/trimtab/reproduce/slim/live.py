@@ -60,10 +60,11 @@ class Setup(Asked):
 
     def cells(self) -> list[dict[str, Any]]:
         on_cpu = load_profile(self.profile).machine["device"] == "cpu"
-        shapes, loads = SHAPES, LOADS if on_cpu else GPU_LOADS
+        shapes: Sequence[str] = SHAPES
+        loads: Sequence[float] = LOADS if on_cpu else GPU_LOADS
         if self.quick:
             shapes, loads = shapes[:1], loads[:1]
-        names = self.policies or (ROUTERS[:2] if self.quick else ROUTERS)
+        names: Sequence[str] = self.policies or (ROUTERS[:2] if self.quick else ROUTERS)
         return [
             {"policy": name, "shape": shape, "load": load}
             for name in names
@@ -78,7 +79,7 @@ def planned(setup: Setup) -> list[Trial]:
 
 
 def _of(setup: Setup, cell: Mapping[str, Any]) -> list[Trial]:
-    more = {"seconds": 5.0 if setup.quick else 20.0, "requests": setup.jobs}
+    more: dict[str, Any] = {"seconds": 5.0 if setup.quick else 20.0, "requests": setup.jobs}
     more["profile"] = setup.profile
     return [Trial(ONE, {**cell, **more, "seed": seed}) for seed in setup.of_seeds()]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from trimtab.arrays import Array
 from trimtab.compiled import compiled, inner
 from trimtab.serving.fleet.route import book, pump
 from trimtab.serving.fleet.state import Live, live_arrays
@@ -41,13 +42,15 @@ rule_at = opener(lambda: likenesses()[2])
 
 
 @compiled
-def pump_at(fleets, live, rules, arrivals, refused, now_s):
+def pump_at(
+    fleets: int, live: int, rules: int, arrivals: Array, refused: Array, now_s: float
+) -> Any:
     """See `route.pump`."""
     return pump(fleets_at(fleets), live_at(live), rule_at(rules), arrivals, refused, now_s)
 
 
 @inner
-def fits(x, ids, widths, segment, tensor_b):
+def fits(x: Live, ids: Array, widths: Array, segment: int, tensor_b: int) -> bool:
     """Whether rows that came back are as many bytes as their widths make; see `check_answer`."""
     if not 0 < segment <= SEGMENTS or not 0 < len(ids) <= len(x.slot):
         return False
@@ -59,7 +62,9 @@ def fits(x, ids, widths, segment, tensor_b):
 
 
 @compiled
-def book_at(fleets, live, v, meta, came_back, tensor_b, now_s):
+def book_at(
+    fleets: int, live: int, v: int, meta: Array, came_back: bool, tensor_b: int, now_s: float
+) -> tuple[Any, int]:
     """Book the meta part of what a server sent, and its rows where `came_back`; see
     `route.book`. Returns (rows, rows that wait at the front); out_back and out_mark say which
     rows came back. MISFIT rows: nothing was booked.
@@ -73,7 +78,7 @@ def book_at(fleets, live, v, meta, came_back, tensor_b, now_s):
     at = FIXED_B + runs * RUN_B
     if at + rows * (8 + SEGMENTS) > len(meta):
         return MISFIT, 0
-    rows = rows if came_back else 0
+    rows = rows if came_back else np.int64(0)
     ids = meta[at : at + rows * 8].view(np.int64)
     widths = meta[at + rows * 8 : at + rows * (8 + SEGMENTS)].reshape(rows, SEGMENTS)
     if came_back and not fits(x, ids, widths, segment, tensor_b):

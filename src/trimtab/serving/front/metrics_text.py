@@ -26,7 +26,7 @@ ENCODE, CONTENT_TYPE = choose_encoder("")  # what a scraper gets that asks for n
 OUTCOMES = ("answered", "refused", "late", "failed", "invalid", "unavailable", "cancelled")
 
 # (kind, name, help, value of the fleet)
-FLEET: tuple[tuple[type[Metric], str, str, Callable[[FleetView], float]], ...] = (
+FLEET: tuple[tuple[Callable[..., Metric], str, str, Callable[[FleetView], float]], ...] = (
     (GaugeMetricFamily, "ready", "1 where a request sent now would be served.", lambda v: v.ready),
     (GaugeMetricFamily, "draining", "1 while no new request is taken.", lambda v: v.draining),
     (GaugeMetricFamily, "uptime_seconds", "Since the front started.", lambda v: v.uptime_s),
@@ -55,7 +55,7 @@ FLEET: tuple[tuple[type[Metric], str, str, Callable[[FleetView], float]], ...] =
 )
 
 # (kind, name, help, value of a server)
-SERVER: tuple[tuple[type[Metric], str, str, Callable[[ServerView], float]], ...] = (
+SERVER: tuple[tuple[Callable[..., Metric], str, str, Callable[[ServerView], float]], ...] = (
     (GaugeMetricFamily, "busy_workers", "Workers that run a batch.", lambda s: s.busy),
     (GaugeMetricFamily, "workers", "Workers.", lambda s: s.workers),
     (GaugeMetricFamily, "coming_rows", "Rows sent and not yet counted.", lambda s: s.coming),
@@ -94,7 +94,7 @@ class Picture:
         help_text = "Who decides; problem = why it is not the router that was asked for."
         yield InfoMetricFamily(f"{PREFIX}_router", help_text, value=about)
         for kind, name, help_text, value in FLEET:
-            yield kind(f"{PREFIX}_{name}", help_text, value=float(value(view)))  # type: ignore[call-arg]
+            yield kind(f"{PREFIX}_{name}", help_text, value=float(value(view)))
         yield from _requests(view)
         yield from _servers(view.servers)
 
@@ -173,5 +173,5 @@ def _servers(servers: list[ServerView]) -> Iterator[Metric]:
         yield family
 
 
-def _family(kind: type[Metric], name: str, help_text: str, labels: list[str]) -> Any:
-    return kind(f"{PREFIX}_{name}", help_text, labels=labels)  # type: ignore[call-arg]
+def _family(kind: Callable[..., Metric], name: str, help_text: str, labels: list[str]) -> Any:
+    return kind(f"{PREFIX}_{name}", help_text, labels=labels)

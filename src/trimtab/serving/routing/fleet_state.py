@@ -115,7 +115,7 @@ def fleets(
     queue_max: int = 1 << 40,
     fifo_max: int = 1 << 40,
     drop_late: bool = True,
-    spread: Sequence[float] = (1.0,),
+    spread: Sequence[float] | Array = (1.0,),
 ) -> Fleets:
     """Fleets of like servers that differ in speed; `begin` gives them requests.
 
@@ -234,7 +234,7 @@ def begin(f: Fleets, arrival_s: Array, objective_s: Any, seed: int = 0) -> None:
 
 
 @inner
-def drawn_bits(fleet):
+def drawn_bits(fleet: Any) -> np.uint64:
     """64 random bits (splitmix64 on the fleet's own state)."""
     fleet["draw"] += np.uint64(0x9E3779B97F4A7C15)
     z = np.uint64(fleet["draw"])
@@ -244,19 +244,19 @@ def drawn_bits(fleet):
 
 
 @inner
-def drawn(fleet, count):
+def drawn(fleet: Any, count: int) -> np.int64:
     """A random number below count."""
     return np.int64(drawn_bits(fleet) % np.uint64(count))
 
 
 @inner
-def unit(fleet):
+def unit(fleet: Any) -> float:
     """A random number in 0..1."""
     return np.float64(drawn_bits(fleet) >> np.uint64(11)) * 2.0**-53
 
 
 @inner
-def push(f, c, request):
+def push(f: Fleets, c: int, request: int) -> None:
     """Put a request on its way into the fleet's heap, by ready_s and then by number."""
     heap, at = f.heap[c], f.fleet[c]["moving"]
     f.fleet[c]["moving"] += 1
@@ -272,7 +272,7 @@ def push(f, c, request):
 
 
 @inner
-def pop(f, c):
+def pop(f: Fleets, c: int) -> int:
     """The request that reaches its server first."""
     heap = f.heap[c]
     found = heap[0]

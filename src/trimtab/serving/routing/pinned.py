@@ -48,11 +48,11 @@ def opener(likeness_of: Callable[[], Any]) -> Any:
     Its type is asked for when a caller is compiled: to make it costs more than an import should.
     """
 
-    @intrinsic  # type: ignore[untyped-decorator]
-    def opened(typing_context, address):  # type: ignore[no-untyped-def]
+    @intrinsic
+    def opened(typing_context: Any, address: Any) -> Any:
         like = likeness_of()
 
-        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             table = builder.inttoptr(args[0], ir.IntType(64).as_pointer())
             made = [
                 _array(context, builder, table, at * WORDS, kind)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from trimtab.arrays import Array
@@ -9,7 +11,7 @@ from trimtab.compiled import inner
 
 
 @inner
-def layer(weight, x, out):
+def layer(weight: Array, x: Array, out: Array) -> None:
     """out = weight . (x, 1)."""
     inputs = len(x)
     for i in range(len(out)):
@@ -20,7 +22,7 @@ def layer(weight, x, out):
 
 
 @inner
-def forward(rules, x, out):
+def forward(rules: Any, x: Array, out: Array) -> None:
     """Run a rule's network on what it sees; every matrix has the bias as its last column."""
     one, two = np.empty(rules.net0.shape[0]), np.empty(rules.net1.shape[0])
     layer(rules.net0, x, one)

@@ -61,7 +61,7 @@ class Whole(NamedTuple):
     """One batch through all segments at once, beside the sum of its segments in the profile."""
 
     widths: tuple[int, ...]
-    count: int
+    rows: int
     whole_s: float
     sum_s: float
 
@@ -266,7 +266,8 @@ def _mean_w(
 ) -> float:
     work()
     meter.read(0.0)  # a meter of energy counts from the reading before
-    found, began_s = [], clock()
+    found: list[float] = []
+    began_s = clock()
     while not found or clock() - began_s < seconds:
         work()
         found.append(meter.read(0.0).watts)

@@ -162,7 +162,7 @@ def has_graph(way: str) -> bool:
 def fastest(tuning: Tuning, segment: int, before: int, width: int, count: int) -> str:
     """The way with the least time for a batch: a graph pays for the bucket that it is padded to."""
     buckets = np.asarray(tuning.buckets, np.int64)
-    padded = int(buckets[min(np.searchsorted(buckets, count), len(buckets) - 1)])
+    padded = int(buckets[min(int(np.searchsorted(buckets, count)), len(buckets) - 1)])
     best, best_s = tuning.ways[0], np.inf
     for at, way in enumerate(tuning.ways):
         rows = max(count, padded) if has_graph(way) else count
@@ -387,7 +387,8 @@ def read_cache(file: Path, about: dict[str, Any]) -> Tuning | None:
 
 def write_cache(file: Path, about: dict[str, Any], tuning: Tuning) -> None:
     """Keep the times, whole or not at all; a folder that cannot be written to costs only time."""
-    flat = np.where(np.isfinite(tuning.time_s), tuning.time_s, None)  # JSON has no infinity
+    flat = tuning.time_s.astype(object)
+    flat[~np.isfinite(tuning.time_s)] = None  # JSON has no infinity
     part = file.with_name(f"{file.name}.{os.getpid()}.part")
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)

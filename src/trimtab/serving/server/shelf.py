@@ -47,8 +47,8 @@ class Shelf(NamedTuple):
     id: Array  # (Q,) the front's
     asked: Array  # (Q, SEGMENTS) widths, or UNRUN
     used: Array  # (Q, SEGMENTS) uint8, UNRUN until it ran
-    free: Array  # (Q,) numbers of no row, the first `count` of them
-    count: Array  # (3,) numbers free, rows received, rows that wait before this queue
+    free: Array  # (Q,) numbers of no row, the first `counts[0]` of them
+    counts: Array  # (3,) numbers free, rows received, rows that wait before this queue
     broken_s: Array  # (KEYS,) until then a key is not tried: it does not load
     runs: Array  # (RUNS_MAX, RUN_COLUMNS) batches not told of yet
     report: Array  # (1,) REPORT_ROW
@@ -84,7 +84,7 @@ def shelf(rows: int) -> Shelf:
         asked=np.full((rows, SEGMENTS), UNRUN, np.int64),
         used=np.full((rows, SEGMENTS), UNRUN, np.uint8),
         free=np.arange(rows, dtype=np.int64),
-        count=np.array([rows, 0, 0], np.int64),
+        counts=np.array([rows, 0, 0], np.int64),
         broken_s=np.zeros(KEYS),
         runs=np.zeros((RUNS_MAX, RUN_COLUMNS)),
         report=np.zeros(1, REPORT_ROW),
@@ -129,8 +129,8 @@ def leave(s, number, home):
     """Write a row out and free its number."""
     s.out_id[home] = s.id[number]
     s.out_used[home, :] = s.used[number, :]
-    s.free[s.count[FREE_NUMBERS]] = number
-    s.count[FREE_NUMBERS] += 1
+    s.free[s.counts[FREE_NUMBERS]] = number
+    s.counts[FREE_NUMBERS] += 1
 
 
 @compiled
@@ -140,12 +140,12 @@ def put(local, shelf, ids, widths, segment, before, sent, now_s):
     sent: what the front has sent so far, or NONE where that was noted before.
     """
     x, s = local_at(local), shelf_at(shelf)
-    rows, odd = min(len(ids), s.count[FREE_NUMBERS]), 0
+    rows, odd = min(len(ids), s.counts[FREE_NUMBERS]), 0
     if sent != NONE:
-        s.count[RECEIVED] = sent
+        s.counts[RECEIVED] = sent
     for k in range(rows):
-        s.count[FREE_NUMBERS] -= 1
-        number = s.free[s.count[FREE_NUMBERS]]
+        s.counts[FREE_NUMBERS] -= 1
+        number = s.free[s.counts[FREE_NUMBERS]]
         s.out_row[k], s.id[number] = number, ids[k]
         for at in range(SEGMENTS):
             s.asked[number, at], s.used[number, at] = widths[at], UNRUN
@@ -253,8 +253,8 @@ def tell(local, shelf, now_s):
         loaded += x.instance[0, i]["state"] != EMPTY
     for key in range(KEYS):
         waits[key // 16] += x.lines[0, key]["count"]
-    report["received"], report["busy"] = s.count[RECEIVED], server["busy"]
-    report["waiting"] = server["waiting"] + s.count[BEFORE_QUEUE]
+    report["received"], report["busy"] = s.counts[RECEIVED], server["busy"]
+    report["waiting"] = server["waiting"] + s.counts[BEFORE_QUEUE]
     report["loaded"], report["workers"] = loaded, server["workers"]
     report["waiting_0"], report["waiting_1"] = waits[0], waits[1]
     report["waiting_2"], report["waiting_3"] = waits[2], waits[3]

@@ -144,11 +144,11 @@ class Workshop:
     def put(self, work: Work, tensor: Any) -> None:
         """Queue the rows of a batch."""
         with self.turn:
-            self.shelf.count[RECEIVED] = work.sent
+            self.shelf.counts[RECEIVED] = work.sent
             rows = 0 if self.overflow else self.queue(work, tensor)
             if rows < len(work.ids):
                 self.overflow.append((work._replace(ids=work.ids[rows:]), tensor[rows:]))
-                self.shelf.count[BEFORE_QUEUE] += len(work.ids) - rows
+                self.shelf.counts[BEFORE_QUEUE] += len(work.ids) - rows
             if self.threads[0].is_alive():
                 self.turn.notify(self.workers)
             self.post()
@@ -168,10 +168,10 @@ class Workshop:
 
     def refill(self) -> None:
         """Queue what waits for room in the queue, in its order."""
-        while self.overflow and self.shelf.count[FREE_NUMBERS]:
+        while self.overflow and self.shelf.counts[FREE_NUMBERS]:
             work, tensor = self.overflow.popleft()
             rows = self.queue(work, tensor)
-            self.shelf.count[BEFORE_QUEUE] -= rows
+            self.shelf.counts[BEFORE_QUEUE] -= rows
             if rows < len(work.ids):
                 self.overflow.appendleft((work._replace(ids=work.ids[rows:]), tensor[rows:]))
 
@@ -189,7 +189,7 @@ class Workshop:
         return done
 
     def busy(self) -> bool:
-        return bool(self.shelf.count[FREE_NUMBERS] < ROWS_MAX or self.overflow)
+        return bool(self.shelf.counts[FREE_NUMBERS] < ROWS_MAX or self.overflow)
 
     def report(self) -> tuple[Report, list[tuple[float, ...]]]:
         """What is going on, power read anew, and the batches since the last call."""
@@ -244,7 +244,7 @@ class Workshop:
         """Run all that can run now, under the lock; returns for how long nothing will unless
         something comes. `between` is called after every batch, without the lock.
         """
-        ran, count = NO_BATCH, self.shelf.count
+        ran, count = NO_BATCH, self.shelf.counts
         while not self.ending:
             if self.overflow:
                 self.refill()

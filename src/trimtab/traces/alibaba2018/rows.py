@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
@@ -20,7 +20,8 @@ from trimtab.errors import TraceError
 from trimtab.traces.alibaba2018.source import Found
 from trimtab.traces.alibaba2018.tables import NUMBER, TABLES, looks_like
 
-OPENERS: dict[str, Callable[..., IO[bytes]]] = {
+# What they open has read1, which IO[bytes] lacks.
+OPENERS: dict[str, Callable[..., Any]] = {
     ".gz": gzip.open,
     ".xz": lzma.open,
     ".bz2": bz2.open,
@@ -308,7 +309,7 @@ def _stream(path: Path, member: str, piece_bytes: int) -> Iterator[bytes]:
 
 
 @contextmanager
-def _unpacked(path: Path, member: str) -> Iterator[IO[bytes]]:
+def _unpacked(path: Path, member: str) -> Iterator[Any]:
     if not member:
         with OPENERS[path.suffix](path, "rb") as file:
             yield file
@@ -316,8 +317,8 @@ def _unpacked(path: Path, member: str) -> Iterator[IO[bytes]]:
     with tarfile.open(path, "r|*") as archive:  # a stream: the archive is never held in memory
         for entry in archive:
             if Path(entry.name).name == member:
-                file = archive.extractfile(entry)
-                if file is not None:
-                    yield file
+                inside = archive.extractfile(entry)
+                if inside is not None:
+                    yield inside
                     return
     raise TraceError(f"{path}: holds no {member}; download it again or name another with --table")

@@ -8,6 +8,7 @@ before the start or a plan above a machine do not count; repeated rows are not l
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -61,6 +62,11 @@ def _opened(db: duckdb.DuckDBPyConnection, folder: Path, table: str) -> bool:
 def _row(db: duckdb.DuckDBPyConnection, query: str, *names: str) -> dict[str, float]:
     """The one row of a query under these names."""
     return dict(zip(names, db.execute(query).fetchone() or ()))
+
+
+def _one(db: duckdb.DuckDBPyConnection, query: str) -> Any:
+    """The one value of a query."""
+    return (db.execute(query).fetchone() or (None,))[0]
 
 
 def quantiles(name: str, values: np.ndarray, *percents: int) -> dict[str, float]:
@@ -145,7 +151,7 @@ def _rates(db: duckdb.DuckDBPyConnection) -> dict[str, float]:
     counts = np.bincount(starts["hour"].astype(int), starts["n"], minlength=48)
     figures = {"tasks.day_0_share": counts[:24].sum() / counts.sum()}
     # the tasks that run on after the end do not make another day
-    last_s = db.execute("select quantile_disc(start_time, 0.999) from batch_task").fetchone()[0]
+    last_s = _one(db, "select quantile_disc(start_time, 0.999) from batch_task")
     days = max(1, round(last_s / 86400 - 1))
     steady = counts[24 : 24 * (1 + days)]
     if len(steady) == 24 * days and steady.sum():
@@ -153,7 +159,7 @@ def _rates(db: duckdb.DuckDBPyConnection) -> dict[str, float]:
         figures |= {
             f"task_rate.hour_{hour:02d}": rate for hour, rate in enumerate(by_hour / by_hour.mean())
         }
-        machines = db.execute("select count(distinct machine_id) from machine_meta").fetchone()[0]
+        machines = _one(db, "select count(distinct machine_id) from machine_meta")
         figures["tasks_a_machine_hour"] = steady.mean() / machines
     seconds = db.execute(
         "select first // 3600 as hour, n from (select first, count(*) as n from (select"
@@ -193,7 +199,7 @@ def _tasks(db: duckdb.DuckDBPyConnection) -> dict[str, float]:
 
 def _jobs(db: duckdb.DuckDBPyConnection) -> dict[str, float]:
     """Tasks, depth and form of the jobs, of a sample where there are many."""
-    jobs = db.execute("select approx_count_distinct(job_name) from batch_task").fetchone()[0]
+    jobs = _one(db, "select approx_count_distinct(job_name) from batch_task")
     rows = db.execute(
         "select names, count(*) from (select string_agg(distinct task_name, ' ') as names"
         " from batch_task where job_name is not null and task_name is not null"

@@ -173,7 +173,7 @@ def suspects(key: Array, bits: Array) -> Array:
 
 
 @compiled
-def mixed(key: int) -> int:
+def mixed(key: int) -> np.uint64:
     """A key with its bits stirred: those of times and machines sit in the middle (splitmix64)."""
     k = np.uint64(key)
     k = (k ^ (k >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

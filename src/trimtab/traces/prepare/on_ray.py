@@ -36,7 +36,7 @@ class OnRay:
     def __init__(self, address: str | None = None) -> None:
         if ray.is_initialized():
             return
-        quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if address is None:
             ray.init(include_dashboard=False, object_store_memory=STORE_BYTES, **quiet)
             return

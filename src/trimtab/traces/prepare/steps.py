@@ -196,8 +196,8 @@ def _route_all(plan: Plan, workers: Workers, say: Told) -> None:
 def bulk(plan: Plan, held: dict[str, dict[int, Routed]]) -> range:
     """The periods from the first to the last one of the trace, strays left out."""
     rows: dict[int, int] = {}
-    for periods in held.values():
-        for period, found in periods.items():
+    for by_period in held.values():
+        for period, found in by_period.items():
             rows[period] = rows.get(period, 0) + found.rows
     if not rows:
         tasks = pq.read_table(plan.work / "batch_task.parquet", columns=["start_s", "end_s"])

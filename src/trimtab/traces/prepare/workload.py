@@ -252,7 +252,7 @@ class Blocks:
 
     def __init__(self, path: Path, plan: Plan, segments: Segments) -> None:
         self.plan, self.segments = plan, segments
-        self.dtype = {name: (JOB if name in JOB.names else TRUTH)[name] for name in FIELDS}
+        self.dtype = {name: (JOB if name in (JOB.names or ()) else TRUTH)[name] for name in FIELDS}
         fields = [(name, pa.from_numpy_dtype(dtype)) for name, dtype in self.dtype.items()]
         fields += [(f"{DEMAND}{name}", pa.float64()) for name in RESOURCES]
         fields += [("job_id", pa.string()), ("after", pa.list_(pa.int64()))]

@@ -9,6 +9,7 @@ import gzip
 import json
 import lzma
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -196,14 +197,17 @@ def order_rows(order: Order, names: np.ndarray) -> np.ndarray:
 
 
 def _open(path: str | Path) -> IO[str]:
-    opener = {".gz": gzip.open, ".xz": lzma.open}.get(Path(path).suffix, open)
+    openers: dict[str, Callable[..., IO[str]]] = {".gz": gzip.open, ".xz": lzma.open}
+    opener = openers.get(Path(path).suffix, open)
     try:
         return opener(path, "rt", encoding="utf-8", newline="")
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror}; give a file that can be read") from None
 
 
-def _columns(path, types: dict, needed: tuple) -> tuple[dict[str, np.ndarray], list[int]]:
+def _columns(
+    path: str | Path, types: dict[str, type], needed: Sequence[str]
+) -> tuple[dict[str, np.ndarray], list[int]]:
     """The file's columns and each row's line in the file; unknown columns stay strings."""
     try:
         with _open(path) as file:
@@ -228,7 +232,9 @@ def _columns(path, types: dict, needed: tuple) -> tuple[dict[str, np.ndarray], l
     return columns, lines
 
 
-def _parse(path, name: str, texts: list[str], lines: list[int], kind: type) -> np.ndarray:
+def _parse(
+    path: str | Path, name: str, texts: list[str], lines: list[int], kind: type
+) -> np.ndarray:
     if kind is str:
         return np.array(texts, dtype=np.str_)
     values = np.empty(len(texts), np.int64 if kind is int else np.float64)
@@ -246,7 +252,7 @@ def _parse(path, name: str, texts: list[str], lines: list[int], kind: type) -> n
     return values
 
 
-def _refuse_repeats(path, name: str, texts: np.ndarray, lines: list[int]) -> None:
+def _refuse_repeats(path: str | Path, name: str, texts: np.ndarray, lines: list[int]) -> None:
     first: dict[str, int] = {}
     for text, line in zip(texts.tolist(), lines):
         if text in first:

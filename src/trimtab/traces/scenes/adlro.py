@@ -11,7 +11,7 @@ here are ours. A Volta is a V100, a Turing a T4, a Radeon a Radeon VII.
 from collections.abc import Callable, Sequence
 from itertools import combinations
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -187,7 +187,7 @@ def adlro_jobs(
     sizes: str = "synthetic",
     estimate: str = "oracle",
     noise: float = 0.7,
-    mix: Sequence[float] | None = MIX,
+    mix: Sequence[float] | Array | None = MIX,
     arrivals: str = "poisson",
     use: tuple[float, float] = (0.5, 1.0),
     cluster: Cluster | None = None,
@@ -223,7 +223,7 @@ def adlro_jobs(
     return made
 
 
-def _shares(mix: Sequence[float]) -> Array:
+def _shares(mix: Sequence[float] | Array) -> Array:
     """(K,) that add up to 1."""
     shares = np.asarray(mix, dtype=np.float64)
     if shares.shape != (len(JOB_KINDS),) or not (np.isfinite(shares) & (shares >= 0)).all():
@@ -275,7 +275,7 @@ def _submit_times(jobs: int, load: float, least_s: float, arrivals: str, rng: Ge
     return arrival_times(jobs, load * jobs / least_s, rng=rng, process=arrivals)
 
 
-def _needs(kind: Array, rng: Generator) -> tuple[Array, dict[str, Array]]:
+def _needs(kind: Array, rng: Generator) -> tuple[Array, dict[str, Any]]:
     """(J, 3) cores, memory and GPUs of each job, and its other columns."""
     cpu, gpu_mem_gb, priority, checkpoint_s = (np.zeros(len(kind)) for _ in range(4))
     for k, name in enumerate(JOB_KINDS):

@@ -125,8 +125,8 @@ def mapped(
     kinds = (*work.kinds, *(name for name in families if name not in work.kinds))
     columns["kind"][row] = np.array([kinds.index(name) for name in families])[family[dag[row]]]
     columns["gpus"][row], columns["gpu_share"][row] = 1, gpu_share
-    told = {"seed": seed, "gpu_jobs": gpu_jobs, "gpu_share": gpu_share, "jobs": len(chosen)}
-    told |= {"tasks": len(row), "families": list(families)}
+    told: dict[str, Any] = {"seed": seed, "gpu_jobs": gpu_jobs, "gpu_share": gpu_share}
+    told |= {"jobs": len(chosen), "tasks": len(row), "families": list(families)}
     return _remade(work, demand, resources, kinds, columns, told)
 
 

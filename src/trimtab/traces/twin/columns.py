@@ -17,7 +17,7 @@ NORMAL = np.array([NormalDist().inv_cdf((k + 0.5) / NORMALS) for k in range(NORM
 class Text(NamedTuple):
     """Strings of a small set."""
 
-    index: np.ndarray  # (rows,) int32 into words; -1 is missing
+    place: np.ndarray  # (rows,) int32 into words; -1 is missing
     words: pa.Array  # distinct
 
 
@@ -68,8 +68,8 @@ def _arrow_column(column: Column, kind: pa.DataType) -> pa.Array:
     if isinstance(column, Numbered):
         return numbered(column.prefix, column.number)
     if isinstance(column, Text):
-        missing = column.index < 0
-        index = pa.array(column.index, pa.int32(), mask=missing if missing.any() else None)
+        missing = column.place < 0
+        index = pa.array(column.place, pa.int32(), mask=missing if missing.any() else None)
         return pa.DictionaryArray.from_arrays(index, column.words)
     if column.dtype.kind == "f":
         return pa.array(column, from_pandas=True).cast(kind)
@@ -79,7 +79,7 @@ def _arrow_column(column: Column, kind: pa.DataType) -> pa.Array:
 def taken(column: Column, rows: np.ndarray) -> Column:
     """Some rows of a column."""
     if isinstance(column, Text):
-        return Text(column.index[rows], column.words)
+        return Text(column.place[rows], column.words)
     if isinstance(column, Numbered):
         return Numbered(column.prefix, column.number[rows])
     return column[rows]
@@ -88,10 +88,24 @@ def taken(column: Column, rows: np.ndarray) -> Column:
 def joined(above: Column, below: Column) -> Column:
     """Two columns of one set of words, one under the other."""
     if isinstance(above, Text) and isinstance(below, Text):
-        return Text(np.concatenate((above.index, below.index)), above.words)
+        return Text(np.concatenate((above.place, below.place)), above.words)
     if isinstance(above, Numbered) and isinstance(below, Numbered):
         return Numbered(above.prefix, np.concatenate((above.number, below.number)))
-    return np.concatenate((above, below))
+    return np.concatenate((plain(above), plain(below)))
+
+
+def plain(column: Column) -> np.ndarray:
+    """The numbers of a column that holds no strings."""
+    if isinstance(column, np.ndarray):
+        return column
+    raise TypeError(f"a column of {type(column).__name__} holds strings; give one of numbers")
+
+
+def text(column: Column) -> Text:
+    """A column that holds strings of a small set."""
+    if isinstance(column, Text):
+        return column
+    raise TypeError(f"a column of {type(column).__name__} is not Text; give one of few words")
 
 
 def rows_of(chunk: Chunk) -> int:
@@ -99,7 +113,7 @@ def rows_of(chunk: Chunk) -> int:
     column = next(iter(chunk.values()))
     if isinstance(column, Numbered):
         return len(column.number)
-    return len(column.index) if isinstance(column, Text) else len(column)
+    return len(column.place) if isinstance(column, Text) else len(column)
 
 
 def same(word: str, rows: int, *others: str) -> Text:
@@ -119,7 +133,7 @@ def numbered(prefix: str, number: np.ndarray) -> pa.Array:
 
 
 @compiled
-def _spell(head, number, letters, ends):
+def _spell(head: np.ndarray, number: np.ndarray, letters: np.ndarray, ends: np.ndarray) -> int:
     """Write each name behind the one before; the end of all."""
     at = 0
     for row in range(len(number)):
@@ -140,7 +154,7 @@ def _spell(head, number, letters, ends):
 
 
 @compiled(inline="always")
-def mixed(key):
+def mixed(key: np.uint64) -> np.uint64:
     """64 random bits of a counter: the finaliser of splitmix64 (Steele, Lea, Flood 2014)."""
     bits = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -9,7 +9,7 @@ Tasks and instances that are Running or Waiting have end 0; Waiting ones miss pl
 import numpy as np
 
 from trimtab.traces.alibaba2018.published import CORES
-from trimtab.traces.twin.columns import Chunk, joined, rows_of, taken
+from trimtab.traces.twin.columns import Chunk, joined, plain, rows_of, taken, text
 from trimtab.traces.twin.instances import UNKNOWN_MACHINES
 from trimtab.traces.twin.plan import STREAMS, Plan, stream
 
@@ -65,9 +65,9 @@ def soiled(plan: Plan, table: str, chunk: Chunk, *place: int) -> tuple[Chunk, di
     rng = stream(plan, "dirt", STREAMS[table], *place)
     marked = _marked(table, rows_of(chunk), plan.options.dirt, rng)
     for kind in ("repeated", "empty_id") if table in REFERRED_TO else ("repeated",):
-        rows = rows_of(chunk)
+        before = rows_of(chunk)
         chunk = {name: joined(one, taken(one, marked[kind])) for name, one in chunk.items()}
-        marked[kind] = np.arange(rows, rows_of(chunk))
+        marked[kind] = np.arange(before, rows_of(chunk))
     for kind, rows in marked.items():
         _spoil(table, chunk, kind, rows, rng)
     return chunk, {kind: len(rows) for kind, rows in marked.items()}
@@ -85,21 +85,22 @@ def _spoil(table: str, chunk: Chunk, kind: str, rows: np.ndarray, rng: np.random
     """Make rows of the chunk dirty in place."""
     some = rng.integers(1, MOST_BEFORE_S, len(rows))
     if kind == "empty_id":
-        chunk[ID[table]].index[rows] = -1
+        text(chunk[ID[table]]).place[rows] = -1
     elif kind == "end_before_start":
-        chunk["end_time"][rows] = chunk["start_time"][rows] - some
+        plain(chunk["end_time"])[rows] = plain(chunk["start_time"])[rows] - some
     elif kind in STATUSES:
-        chunk["status"].index[rows] = STATUSES[kind]
+        text(chunk["status"]).place[rows] = STATUSES[kind]
         if kind != "failed":
-            chunk["end_time"][rows] = 0
+            plain(chunk["end_time"])[rows] = 0
         for name in UNKNOWN_OF_WAITING if kind == "waiting" else ():
             if name in chunk:
-                chunk[name][rows] = np.nan
+                plain(chunk[name])[rows] = np.nan
     elif kind == "unknown_machine":
-        words = len(chunk["machine_id"].words)
-        chunk["machine_id"].index[rows] = words - 1 - some % UNKNOWN_MACHINES
+        machines = text(chunk["machine_id"])
+        machines.place[rows] = len(machines.words) - 1 - some % UNKNOWN_MACHINES
     elif kind == "unknown_task":
-        chunk["job_name"].index[rows] = len(chunk["job_name"].words) - 1
+        jobs = text(chunk["job_name"])
+        jobs.place[rows] = len(jobs.words) - 1
     elif kind in SPOILT_VALUES:
         name, value = SPOILT_VALUES[kind]
-        chunk[name][rows] = value
+        plain(chunk[name])[rows] = value

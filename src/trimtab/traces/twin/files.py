@@ -66,7 +66,8 @@ def write(path: Path, table: str, chunks: Iterator[tuple[Chunk, dict[str, int]]]
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(path.name + ".part")
     schema = schema_of(table)
-    rows, dirt, waiting = 0, Counter(dict.fromkeys(KINDS[table], 0)), []
+    rows, dirt = 0, Counter(dict.fromkeys(KINDS[table], 0))
+    waiting: list[pa.Table] = []
     with pq.ParquetWriter(unfinished, schema, **_writing(schema)) as writer:
         for chunk, spoilt in chunks:
             rows += rows_of(chunk)

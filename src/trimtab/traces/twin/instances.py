@@ -104,8 +104,23 @@ def _chunk(
 
 
 @compiled
-def _fill(key, first, stop, instances, start_s, end_s, longest_s, straggler, cpu, mem,
-          deck, normal, about_mean, peak, out):  # fmt: skip
+def _fill(
+    key: np.uint64,
+    first: int,
+    stop: int,
+    instances: np.ndarray,  # (tasks,) as those down to mem
+    start_s: np.ndarray,
+    end_s: np.ndarray,
+    longest_s: np.ndarray,
+    straggler: np.ndarray,
+    cpu: np.ndarray,
+    mem: np.ndarray,
+    deck: np.ndarray,
+    normal: np.ndarray,
+    about_mean: np.ndarray,
+    peak: np.ndarray,
+    out: Out,
+) -> None:
     """Draw every instance of tasks first to stop, 128 random bits each."""
     row = 0
     cards = np.uint64(len(deck) - 1)

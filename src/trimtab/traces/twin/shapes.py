@@ -38,7 +38,9 @@ class Shapes(NamedTuple):
 
 def made(rng: Generator) -> Shapes:
     """Draw the library."""
-    first, word, first_parent, parents = [0], [], [0], []
+    first, first_parent = [0], [0]
+    word: list[int] = []
+    parents: list[int] = []
     number: dict[str, int] = {}
     for size, kind in _quotas():
         for own in _parents(size, kind, rng):

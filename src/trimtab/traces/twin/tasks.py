@@ -156,7 +156,17 @@ def _types(rng: np.random.Generator, jobs: int) -> np.ndarray:
 
 
 @compiled
-def _timed(first, of_shape, first_parent, parent, submit_s, run_s, wait_s, start_s, end_s):
+def _timed(
+    first: np.ndarray,  # (jobs + 1,)
+    of_shape: np.ndarray,  # (tasks,) as the times below
+    first_parent: np.ndarray,
+    parent: np.ndarray,
+    submit_s: np.ndarray,  # (jobs,)
+    run_s: np.ndarray,
+    wait_s: np.ndarray,
+    start_s: np.ndarray,
+    end_s: np.ndarray,
+) -> None:
     """Start and end of every task, parents first."""
     for job in range(len(first) - 1):
         for task in range(first[job], first[job + 1]):

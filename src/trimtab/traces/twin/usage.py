@@ -175,7 +175,9 @@ def _counted(
 
 
 @compiled
-def _walk(key, kept, keep, normal, out):
+def _walk(
+    key: np.uint64, kept: np.ndarray, keep: float, normal: np.ndarray, out: np.ndarray
+) -> None:
     """An AR(1) of sd 1 along the ticks of each machine, told at the ticks that are kept."""
     row = 0
     new = np.sqrt(1.0 - keep * keep)

@@ -127,7 +127,7 @@ def test_a_whole_network_is_set_beside_its_segments():
     ticking = Ticking()
     made = measured(ticking, (1, 2), 5, ticking.clock, accuracy=HALF)
     found = wholes(ticking, made, (1, 2), 3, ticking.clock)
-    assert [(row.widths, row.count) for row in found[:2]] == [(WHOLE[0], 1), (WHOLE[1], 1)]
+    assert [(row.widths, row.rows) for row in found[:2]] == [(WHOLE[0], 1), (WHOLE[1], 1)]
     assert all(row.whole_s / row.sum_s == pytest.approx(0.5) for row in found)
 
 
