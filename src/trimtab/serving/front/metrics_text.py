@@ -160,8 +160,8 @@ def _servers(servers: list[ServerView]) -> Iterator[Metric]:
     for server in servers:
         facts = {"kind": server.kind, "address": server.address, "pid": str(server.pid)}
         about.add_metric([server.name], facts)
-        for name in ServerState:
-            state.add_metric([server.name, name], float(server.state == name))
+        for known in ServerState:
+            state.add_metric([server.name, known], float(server.state == known))
         for segment, count in enumerate(server.waiting_by_segment):
             waiting.add_metric([server.name, str(segment)], float(count))
         power.add_metric([server.name, server.power_source or "unknown"], server.power_w)
