@@ -8,6 +8,8 @@ here.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from llvmlite import ir
 from numba import literal_unroll, prange, types

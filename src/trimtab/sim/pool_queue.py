@@ -3,7 +3,7 @@
 The small functions are inlined: to pass a tuple of arrays counts a reference to each at every call.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
@@ -40,16 +40,20 @@ def lowest_bit(word: int) -> int:
 
 
 @intrinsic
-def _count_trailing_zeros(typing_context, word):
-    def codegen(context, builder, signature, args):
+def _count_trailing_zeros(typing_context: Any, word: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.cttz(args[0], cgutils.true_bit)
 
     return types.int64(types.int64), codegen
 
 
 @overload(lowest_bit)
-def _compiled_lowest_bit(word):
-    return lambda word: _count_trailing_zeros(word)
+def _compiled_lowest_bit(word: Any) -> Any:
+    # numba wants the implementation's signature to be this one, types included
+    def counted(word: Any) -> Any:
+        return _count_trailing_zeros(word)
+
+    return counted
 
 
 @compiled(inline="always")
@@ -191,7 +195,7 @@ def tighten(queue, level, node):
         queue.stale[queue.first[level + 1] + (node >> 6)] = True
 
 
-def empty_queue(width, request_s, frequent: int) -> Queue:
+def empty_queue(width: np.ndarray, request_s: np.ndarray, frequent: int) -> Queue:
     """An empty queue."""
     nodes = [-(-max(len(width), 1) // 64)]
     while nodes[-1] > 1:
