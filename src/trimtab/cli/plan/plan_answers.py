@@ -129,7 +129,8 @@ def plan_serving(model: Model, shares: Pool, options: ServeOptions, launch: Outp
     if launch.export and launch.export not in TO_SERVE:
         raise PlanError(f"--export {launch.export} trains; take {' or '.join(TO_SERVE)}")
     answer: dict[str, Any] = {"model": model.name, "mode": "serve"}
-    words, rows, notes, scripts = [], [], [], {}
+    words, rows, notes = [], [], []
+    scripts: dict[str, str] = {}
     for share in shares:
         try:
             served = serve_planned(
