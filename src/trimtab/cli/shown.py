@@ -9,7 +9,6 @@ import signal
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -17,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from trimtab.errors import TrimtabError
+from trimtab.files import whole
 
 # no emoji: it would print the `:x:` of a name as a cross
 out, err = Console(emoji=False), Console(stderr=True, emoji=False)
@@ -47,10 +47,8 @@ def write_json(where: str, content: Any) -> None:
     if where == "-":
         print(text)
         return
-    path = Path(where)
-    part = path.with_name(path.name + ".part")
-    part.write_text(text + "\n")
-    part.replace(path)
+    with whole(where) as place:
+        place.write_text(text + "\n")
 
 
 def progress_bar() -> Progress:

@@ -7,7 +7,6 @@ normal.save("normal.json")                # beside the network that was trained 
 """
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 
 from trimtab.arrays import Array
 from trimtab.errors import TraceError
+from trimtab.files import whole
 
 VERSION = 1
 CLIP = 5.0  # standard deviations
@@ -76,12 +76,10 @@ class Normal:
         path = Path(path)
         kept = {"version": VERSION, "channels": self.channels}
         kept |= {name: getattr(self, name).tolist() for name in ("count", "mean", "squares")}
-        part = path.with_name(f"{path.name}.part")
         try:
-            part.write_text(json.dumps(kept))
-            os.replace(part, path)
+            with whole(path) as place:
+                place.write_text(json.dumps(kept))
         except OSError as error:
-            part.unlink(missing_ok=True)
             problem = f"cannot be written ({error.strerror})"
             raise TraceError(f"{path}: {problem}; choose a folder that exists") from None
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import metadata
-from pathlib import Path
 
 from trimtab.arrays import Array
 from trimtab.units import amount
@@ -104,17 +102,6 @@ def shell(title: str, body: str, style: str = "", allowed: str = "") -> str:
         f"<title>{escape(title)}</title>\n<style>{CSS}{style}</style>\n</head>\n<body>\n"
         f"{body}\n</body>\n</html>\n"
     )
-
-
-def write_page(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def version(package: str) -> str:

@@ -4,7 +4,6 @@ log, and a Ctrl-C that cuts no step in two.
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -15,6 +14,7 @@ from typing import Any
 import torch
 
 from trimtab.errors import PolicyError
+from trimtab.files import whole
 
 CHECKPOINT = "checkpoint.pt"
 Log = Callable[[int, Mapping[str, float]], None]
@@ -33,12 +33,8 @@ def device_of(name: str) -> str:
 
 def write_checkpoint(out: Path, settings: dict[str, Any], held: dict[str, Any]) -> None:
     """Write the checkpoint of these settings into `out`, whole or not at all."""
-    part = out / f"{CHECKPOINT}.part"
-    with part.open("wb") as file:
-        torch.save({"settings": settings, **held}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(out / CHECKPOINT)
+    with whole(out / CHECKPOINT) as place:
+        torch.save({"settings": settings, **held}, place)
 
 
 def read_checkpoint(

@@ -11,13 +11,14 @@ from pathlib import Path
 import numpy as np
 
 from trimtab.core import Profile
+from trimtab.files import write_whole
 from trimtab.metrics import Result, measure
 from trimtab.report.compare import plots
 from trimtab.report.compare.scene import cluster, meanings, workload
 from trimtab.report.compare.sections import distributions, gantts, left_out, over_time
 from trimtab.report.compare.table import Row, by_policy, columns, strongest_rule, summary
 from trimtab.report.drawing import MOST_SERIES, colours
-from trimtab.report.markup import bullets, facts, figure, shell, version, write_page
+from trimtab.report.markup import bullets, facts, figure, shell, version
 from trimtab.units import shown, unit
 
 
@@ -44,7 +45,7 @@ def write_report(
     text = page(
         results, title, command, notes, measured, profile, now or datetime.now().astimezone()
     )
-    write_page(path, text)
+    write_whole(path, text)
     return path
 
 

@@ -16,8 +16,9 @@ import numpy as np
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from trimtab.arrays import Array
+from trimtab.files import write_whole
 from trimtab.report.drawing import FAINT, INK, LETTER_IN, PALETTE, STYLE, blank, short, svg
-from trimtab.report.markup import bullets, facts, figure, plain_table, shell, version, write_page
+from trimtab.report.markup import bullets, facts, figure, plain_table, shell, version
 
 # Parts of a step and of a GPU's memory, in the order in which they are drawn.
 TIME_PARTS = {
@@ -65,7 +66,7 @@ def write_planned(
         parts += ["<h2>Why not something else</h2>", plain_table(("plan", "why not"), reasons)]
     for name, text in answer["launch"].items():
         parts.append(f"<h3>{escape(name)}</h3><pre>{escape(text)}</pre>")
-    write_page(path, shell(title, "\n".join([*parts, _foot()]), PRE + LEFT))
+    write_whole(path, shell(title, "\n".join([*parts, _foot()]), PRE + LEFT))
 
 
 def _parts_figures(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[str]:
@@ -153,7 +154,7 @@ def write_checked(
     head = ["line", "gpus", "tp", "pp", "dp", "framework", *drawn, "P(fit)", "note"]
     lines = [_checked_line(row, drawn) for row in rows]
     parts += ["<h2>Runs</h2>", plain_table(head, lines), _foot()]
-    write_page(path, shell(title, "\n".join(parts), LEFT))
+    write_whole(path, shell(title, "\n".join(parts), LEFT))
 
 
 def _columns(name: str) -> tuple[str, str, str, str]:

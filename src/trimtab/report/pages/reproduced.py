@@ -9,9 +9,10 @@ from pathlib import Path
 import matplotlib
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from trimtab.files import write_whole
 from trimtab.report.drawing import MOST_SERIES, STYLE, beside_in, blank, colours, short, svg
 from trimtab.report.markup import facts as listed
-from trimtab.report.markup import figure, plain_table, shell, version, write_page
+from trimtab.report.markup import figure, plain_table, shell, version
 
 Curve = Sequence[tuple[float, float]]  # (load, mean completion time in s)
 Section = tuple[str, str, Sequence[str], Sequence[Sequence[str]]]  # title, note, head, lines
@@ -48,7 +49,7 @@ def write_reproduced(
         parts.append(f"<h3>{escape(name)}</h3>{told}{plain_table(head, lines)}")
         before = note
     parts.append(f"<footer>Made by trimtab {escape(version('trimtab'))}.</footer></main>")
-    write_page(path, shell(title, "\n".join(parts), STYLE_OF_CLAIMS))
+    write_whole(path, shell(title, "\n".join(parts), STYLE_OF_CLAIMS))
 
 
 def completion(curves: Mapping[str, Mapping[str, Curve]], name: str = "completion") -> str:

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from trimtab.files import write_whole
 from trimtab.load.features import FEATURES
-from trimtab.report.markup import bullets, facts, figure, plain_table, shell, version, write_page
+from trimtab.report.markup import bullets, facts, figure, plain_table, shell, version
 from trimtab.report.prepare import prepared_plots as plots
 from trimtab.report.prepare.prepared_figures import (
     Work,
@@ -71,7 +72,7 @@ def write_prepared_report(folder: Path, path: Path | None = None) -> Path:
         "</main>",
     ]
     body = "\n".join(part for part in parts if part)
-    write_page(path, shell("Prepared trace", body, ALIGNED, allowed="; img-src data:"))
+    write_whole(path, shell("Prepared trace", body, ALIGNED, allowed="; img-src data:"))
     return path
 
 

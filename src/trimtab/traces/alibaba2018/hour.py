@@ -5,12 +5,12 @@ machine: a task's duration counts from its job's arrival. A task's run is taken 
 longest instance and to end when the task does; its instances start together.
 """
 
-import os
 from pathlib import Path
 
 import duckdb
 
 from trimtab.errors import TraceError
+from trimtab.files import whole
 from trimtab.traces.alibaba2018.source import Found
 from trimtab.traces.readers.swf import read_bytes
 
@@ -56,17 +56,16 @@ def as_tables(
     for table, statement in (("batch_task", TASKS), ("batch_instance", INSTANCES)):
         path = work / f"{table}.parquet"
         if not path.exists():
-            part = path.with_suffix(".part")
             named = {name: value for name, value in given.items() if f"${name}" in statement}
             try:
-                db.execute(statement.format(to=str(part).replace("'", "''")), named)
+                with whole(path) as place:
+                    db.execute(statement.format(to=str(place).replace("'", "''")), named)
             except duckdb.Error as error:
                 first = str(error).splitlines()[0]
                 raise TraceError(
                     f"{tasks}: cannot be read with {instances.name} as the one-hour extract "
                     f"({first}); name other files with --table"
                 ) from None
-            os.replace(part, path)
         found[table] = Found((path,))
     plain.unlink()
     return found

@@ -24,7 +24,7 @@ from trimtab.traces.load.cpu_use import (
     read_machine_usage,
     read_planetlab,
 )
-from trimtab.traces.readers.parquet import write_whole
+from trimtab.traces.readers.parquet import write_table
 
 SCHEMA_VERSION = 1
 KEY = b"trimtab.samples"
@@ -63,7 +63,7 @@ def save_samples(samples: Samples, path: str | Path) -> None:
         "source": samples.source,
     }
     table = pa.table(columns).replace_schema_metadata({KEY: json.dumps(rest).encode()})
-    write_whole(table, path)
+    write_table(table, path)
 
 
 def load_samples(path: str | Path) -> Samples:

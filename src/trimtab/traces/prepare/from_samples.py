@@ -12,12 +12,13 @@ import pyarrow.parquet as pq
 
 from trimtab.arrays import Array
 from trimtab.errors import TraceError
+from trimtab.files import write_whole
 from trimtab.load import sums as load
 from trimtab.load.samples import Samples
 from trimtab.traces import MADE_BY
 from trimtab.traces.prepare.join import Machines, paired, repeats, write_numbers
 from trimtab.traces.prepare.levels import CODEC, cut, left_out, write_levels, write_segments
-from trimtab.traces.prepare.plan import MOVING, SCHEMA_VERSION, Options, write_text
+from trimtab.traces.prepare.plan import MOVING, SCHEMA_VERSION, Options
 
 WINDOWS_A_BLOCK = 96
 OPTIONS = ("window_s", "history", "segment_s", "train", "validation")  # that matter here
@@ -61,7 +62,7 @@ def prepare_samples(
     write_levels(work, work, blocks, WINDOWS_A_BLOCK, machines, options, segments, lambda _: None)
     write_segments(work / "segments.parquet", segments, options.window_s)
     _write_machines(work / "machines.parquet", machines)
-    write_text(work / "manifest.json", json.dumps(manifest, indent=1) + "\n")
+    write_whole(work / "manifest.json", json.dumps(manifest, indent=1) + "\n")
     _move(work, out)
     return manifest
 
@@ -116,7 +117,7 @@ def _start_over(out: Path, work: Path) -> None:
 def _move(work: Path, out: Path) -> None:
     """Move the results into place, the manifest last."""
     made = [path for path in work.iterdir() if path.suffix in (".parquet", ".json")]
-    write_text(work / MOVING, json.dumps(sorted(path.name for path in made)))
+    write_whole(work / MOVING, json.dumps(sorted(path.name for path in made)))
     for path in sorted(made, key=lambda path: path.name == "manifest.json"):
         os.replace(path, out / path.name)
     shutil.rmtree(work)

@@ -6,7 +6,6 @@ threads or machines, changes a bit of them.
 """
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,9 +17,10 @@ import pyarrow.parquet as pq
 
 from trimtab.arrays import Array
 from trimtab.compiled import compiled
+from trimtab.files import whole, write_whole
 from trimtab.load import sums as load
 from trimtab.traces.prepare.meta import CORES, MEMORY, quoted
-from trimtab.traces.prepare.plan import Plan, write_text
+from trimtab.traces.prepare.plan import Plan
 from trimtab.traces.prepare.route import BEFORE_S, COMPRESSION, LARGE
 
 KEYS = {  # what tells a row from its repeats
@@ -296,17 +296,18 @@ class Period:
             at = np.flatnonzero(total[:, 0])
             use = np.column_stack((at, total[at]))
             write_numbers(path.with_suffix(".services"), ("service", *load.USE), use)
-        write_text(path, json.dumps(self.removed))
+        write_whole(path, json.dumps(self.removed))
 
 
 def write_numbers(path: Path, names: tuple[str, ...], values: Array) -> None:
     """A table of whole numbers, (rows, names), row by row."""
     flat = pa.array(np.ascontiguousarray(values, np.int64).ravel())
     batch = pa.RecordBatch.from_arrays([flat], schema=pa.schema([(" ".join(names), pa.int64())]))
-    part = path.with_name(path.name + ".part")
-    with pa.ipc.new_file(part, batch.schema, options=COMPRESSION) as writer:
+    with (
+        whole(path) as place,
+        pa.ipc.new_file(place, batch.schema, options=COMPRESSION) as writer,
+    ):
         writer.write_batch(batch)
-    os.replace(part, path)
 
 
 def read_numbers(path: Path) -> Array:

@@ -1,7 +1,6 @@
 """The three tables that describe: machines, services and tasks, each cleaned whole by DuckDB."""
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from trimtab.errors import TraceError
+from trimtab.files import whole, write_whole
 from trimtab.traces.alibaba2018.rows import parquet_rows, pieces, readable, text_rows
 from trimtab.traces.alibaba2018.source import Found
 from trimtab.traces.alibaba2018.tables import MOST_S, TABLES
-from trimtab.traces.prepare.plan import Plan, write_text
+from trimtab.traces.prepare.plan import Plan
 from trimtab.traces.prepare.rules import RULES, number_of, verdict
 
 CORES, MEMORY = 96.0, 100.0  # of every machine of the trace: what a task is held against without
@@ -121,7 +121,7 @@ def staged(plan: Plan, table: str) -> tuple[str, int]:
         if writer is None or not count:
             raise TraceError(f"{found.paths[0]}: holds no rows; download it again")
         writer.close()
-        write_text(told, json.dumps(narrow))
+        write_whole(told, json.dumps(narrow))
     return f"SELECT * FROM read_parquet('{quoted(path)}')", json.loads(told.read_text())
 
 
@@ -153,10 +153,10 @@ def describe_tables(plan: Plan) -> Iterator[str]:
                     db.execute(
                         f"CREATE VIEW machines AS SELECT * FROM read_parquet('{quoted(machines)}')"
                     )
-                counts = make(db, plan, path.with_suffix(".part"))
-                counts["narrow"] = narrow
-                write_text(plan.work / f"{table}.json", json.dumps(counts))
-                os.replace(path.with_suffix(".part"), path)
+                with whole(path) as place:  # last: where the table is, its counts are too
+                    counts = make(db, plan, place)
+                    counts["narrow"] = narrow
+                    write_whole(plan.work / f"{table}.json", json.dumps(counts))
         yield table
 
 
@@ -292,7 +292,7 @@ def _span(db: duckdb.DuckDBPyConnection) -> tuple[int, int]:
 def _tasks(db: duckdb.DuckDBPyConnection, plan: Plan, path: Path) -> dict[str, Any]:
     known = "machine_meta" in plan.tables
     first_s, last_s = _span(db)
-    write_text(plan.work / SPAN, json.dumps([first_s, last_s]))
+    write_whole(plan.work / SPAN, json.dumps([first_s, last_s]))
     select = TASKS.format(
         cores="SELECT max(cores) FROM machines" if known else CORES,
         memory="SELECT max(memory) FROM machines" if known else MEMORY,

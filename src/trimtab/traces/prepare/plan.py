@@ -14,6 +14,7 @@ from typing import Any
 import duckdb
 
 from trimtab.errors import TraceError
+from trimtab.files import write_whole
 from trimtab.traces import MADE_BY
 from trimtab.traces.alibaba2018.source import Found
 
@@ -160,7 +161,7 @@ def claim(plan: Plan) -> Plan:
                 f"choose another --out, or delete {plan.work}"
             )
         return replace(plan, piece_bytes=piece_bytes)
-    write_text(path, json.dumps({**mine, "piece_bytes": plan.piece_bytes}, indent=1))
+    write_whole(path, json.dumps({**mine, "piece_bytes": plan.piece_bytes}, indent=1))
     return plan
 
 
@@ -217,10 +218,3 @@ def _manifest(out: Path) -> dict[str, Any] | None:
         return None
     ours = isinstance(manifest, dict) and manifest.get("made_by") == MADE_BY
     return manifest if ours else None
-
-
-def write_text(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(text)
-    os.replace(part, path)

@@ -5,8 +5,8 @@ file with the periods in order and what was removed. A row that spans periods go
 """
 
 import json
-import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import duckdb
@@ -15,10 +15,11 @@ import pyarrow as pa
 
 from trimtab.arrays import Array
 from trimtab.compiled import compiled
+from trimtab.files import whole, write_whole
 from trimtab.traces.alibaba2018.rows import Piece, lines_before, parquet_rows, readable, text_rows
 from trimtab.traces.alibaba2018.tables import MOST_S, TABLES
 from trimtab.traces.prepare.meta import SPAN, quoted, refuse_units
-from trimtab.traces.prepare.plan import Plan, write_text
+from trimtab.traces.prepare.plan import Plan
 from trimtab.traces.prepare.rules import RULES, number_of, verdict
 
 BEFORE_S = 30  # the raw series that a report draws beside the clean one has a point so often
@@ -109,7 +110,6 @@ def statement(plan: Plan, table: str) -> str:
 def route_piece(plan: Plan, piece: Piece, db: duckdb.DuckDBPyConnection) -> str:
     """Write the rows of a piece by period; returns its name. Safe to repeat, and in any order."""
     path = plan.work / "rows" / f"{piece.name}.arrow"
-    part = path.with_suffix(".part")
     found, narrow = judged(plan, piece, db)
     names = [rule.name for rule in RULES[piece.table]]
     broken = np.bincount(found["rule"], minlength=len(names) + 1)
@@ -117,15 +117,16 @@ def route_piece(plan: Plan, piece: Piece, db: duckdb.DuckDBPyConnection) -> str:
     told["removed"] = {name: int(broken[n]) for n, name in enumerate(names, 1)}
     told["before"] = as_recorded(found) if piece.table == "machine_usage" else None
     writer = None
-    for period, batch in by_period(found, plan.period_s):
-        writer = writer or pa.ipc.new_file(part, batch.schema, options=COMPRESSION)
-        writer.write_batch(batch)
-        told["parts"].append(int(period))
-        told["rows"].append(batch.num_rows)
-    if writer is not None:
-        writer.close()
-        os.replace(part, path)
-    write_text(path.with_suffix(".json"), json.dumps(told))
+    with ExitStack() as writing:  # nothing is written of a piece without a sound row
+        for period, batch in by_period(found, plan.period_s):
+            if writer is None:
+                place = writing.enter_context(whole(path))
+                file = pa.ipc.new_file(place, batch.schema, options=COMPRESSION)
+                writer = writing.enter_context(file)
+            writer.write_batch(batch)
+            told["parts"].append(int(period))
+            told["rows"].append(batch.num_rows)
+    write_whole(path.with_suffix(".json"), json.dumps(told))
     return piece.name
 
 

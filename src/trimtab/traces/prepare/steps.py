@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from trimtab.build import cluster
 from trimtab.errors import TraceError
+from trimtab.files import write_whole
 from trimtab.load import sums as load
 from trimtab.traces import MADE_BY
 from trimtab.traces.alibaba2018.hour import as_tables
@@ -41,7 +42,6 @@ from trimtab.traces.prepare.plan import (
     period_of,
     piece_of,
     source_bytes,
-    write_text,
 )
 from trimtab.traces.prepare.route import BEFORE_S, LARGE, RAW, described, route_piece
 from trimtab.traces.prepare.rules import RULES
@@ -190,7 +190,7 @@ def _route_all(plan: Plan, workers: Workers, say: Told) -> None:
         for _ in Threads().route(plan, todo):
             count += 1
             say(f"routing {table}", count, 0)
-    write_text(marker, json.dumps(sorted(_done(plan))))
+    write_whole(marker, json.dumps(sorted(_done(plan))))
 
 
 def bulk(plan: Plan, held: dict[str, dict[int, Routed]]) -> range:
@@ -274,8 +274,8 @@ def _finish(plan: Plan, say: Told) -> dict[str, Any]:
         "workload": made,
         "windows": {"first": first, "count": last - first, "machines": len(machines.names)},
     }
-    write_text(ready / "manifest.json", json.dumps(manifest, indent=1) + "\n")
-    write_text(plan.work / MOVING, json.dumps(sorted(path.name for path in ready.iterdir())))
+    write_whole(ready / "manifest.json", json.dumps(manifest, indent=1) + "\n")
+    write_whole(plan.work / MOVING, json.dumps(sorted(path.name for path in ready.iterdir())))
     for path in sorted(ready.iterdir(), key=lambda path: path.name == "manifest.json"):
         os.replace(path, plan.out / path.name)
     shutil.rmtree(plan.work)

@@ -13,6 +13,7 @@ import os
 from pathlib import Path
 
 from trimtab.errors import TraceError
+from trimtab.files import whole
 
 STATE_VERSION = 1
 
@@ -58,12 +59,10 @@ class Drop:
 
     def _save(self) -> None:
         kept = {"version": STATE_VERSION, "told": sorted(self._told), "looks": self._looks}
-        part = self.state.with_name(f".{self.state.name}.part")
         try:
-            part.write_text(json.dumps(kept))
-            os.replace(part, self.state)
+            with whole(self.state) as place:
+                place.write_text(json.dumps(kept))
         except OSError as error:
-            part.unlink(missing_ok=True)
             problem = f"cannot be written ({error.strerror})"
             raise TraceError(f"{self.state}: {problem}; give state= a path that can") from None
 

@@ -8,7 +8,6 @@ waits for) and `meta.<key>` for what meta holds of each job. A file made elsewhe
 import base64
 import io
 import json
-import os
 import zlib
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from trimtab.build import workload
 from trimtab.columns import JOB, TRUTH
 from trimtab.core import Workload
 from trimtab.errors import TraceError
+from trimtab.files import whole
 
 SCHEMA_VERSION = 1
 KEY = b"trimtab"
@@ -58,17 +58,15 @@ def save(work: Workload, path: str | Path) -> None:
         for name, column in columns.items()
     }
     table = pa.table(columns).replace_schema_metadata({KEY: json.dumps(rest).encode()})
-    write_whole(table, path)
+    write_table(table, path)
 
 
-def write_whole(table: pa.Table, path: Path) -> None:
+def write_table(table: pa.Table, path: Path) -> None:
     """Write a table; the file appears under its name only when it is complete."""
-    part = path.with_name(f"{path.name}.part")
     try:
-        pq.write_table(table, part, compression="zstd")
-        os.replace(part, path)
+        with whole(path) as place:
+            pq.write_table(table, place, compression="zstd")
     except OSError as error:
-        part.unlink(missing_ok=True)
         problem = error.strerror or error
         raise TraceError(
             f"{path}: cannot be written ({problem}); choose a folder that exists"

@@ -1,7 +1,7 @@
 """The folder of a twin: its options, and Parquet files that are whole or not there.
 
-A file is written under a name that ends in .part and renamed when whole, with its counts of rows
-and dirt in the footer; the next run keeps it. Nothing in a file tells when it was written.
+A file has its counts of rows and dirt in the footer, and the next run keeps it. Nothing in a file
+tells when it was written.
 """
 
 import json
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from trimtab.errors import TraceError
+from trimtab.files import whole, write_whole
 from trimtab.traces.twin.columns import Chunk, arrow, rows_of, schema_of
 from trimtab.traces.twin.dirt import KINDS
 from trimtab.traces.twin.plan import Options
@@ -64,11 +65,13 @@ def write(path: Path, table: str, chunks: Iterator[tuple[Chunk, dict[str, int]]]
     if path.exists():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(path.name + ".part")
     schema = schema_of(table)
     rows, dirt = 0, Counter(dict.fromkeys(KINDS[table], 0))
     waiting: list[pa.Table] = []
-    with pq.ParquetWriter(unfinished, schema, **_writing(schema)) as writer:
+    with (
+        whole(path) as place,
+        pq.ParquetWriter(place, schema, **_writing(schema)) as writer,
+    ):
         for chunk, spoilt in chunks:
             rows += rows_of(chunk)
             dirt.update(spoilt)
@@ -78,7 +81,6 @@ def write(path: Path, table: str, chunks: Iterator[tuple[Chunk, dict[str, int]]]
         _flush(writer, waiting)
         counts = json.dumps({"rows": rows, "dirt": dict(dirt)}, sort_keys=True)
         writer.add_key_value_metadata({COUNTS_KEY: counts})
-    unfinished.rename(path)
 
 
 def counts(path: Path) -> dict[str, Any]:
@@ -115,9 +117,7 @@ def _place(out: Path, table: str) -> Path:
 
 
 def _written(path: Path, content: dict[str, Any]) -> None:
-    unfinished = path.with_name(path.name + ".part")
-    unfinished.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    unfinished.rename(path)
+    write_whole(path, json.dumps(content, indent=1) + "\n")
 
 
 def _read(path: Path) -> dict[str, Any]:

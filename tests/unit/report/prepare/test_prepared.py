@@ -76,7 +76,7 @@ def test_the_page_is_small_loads_nothing_and_is_the_same_again(whole, tmp_path):
     assert len(text) < 1_500_000
     assert "http://" not in text and "https://" not in text and "<script" not in text
     assert text == text_of(whole, tmp_path / "again.html")
-    assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".tmp")] == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["again.html", "page.html"]
 
 
 def test_without_a_path_the_page_lies_in_the_folder(whole, tmp_path):
