@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import signal
 import sys
@@ -83,16 +82,6 @@ def went_through(names: Iterable[str], total: int) -> bool:
     return True
 
 
-def readable(value: Any) -> str:
-    if isinstance(value, dict):
-        shown = [f"{name} {readable(part)}" for name, part in list(value.items())[:12]]
-        more = len(value) - 12
-        return "  ".join(shown) + (f"  and {more} more" if more > 0 else "")
-    if isinstance(value, float):
-        return f"{value:,.4g}" if abs(value) < 1e6 else f"{value:,.0f}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
-
-
 def dropped_rows(meta: dict[str, Any]) -> str:
     """How many rows a reader dropped and why, or nothing."""
     return "".join(f"; dropped {n:,}: {why}" for why, n in meta.get("dropped", {}).items() if n)
@@ -154,21 +143,3 @@ def resumable() -> Iterator[None]:
     finally:
         if heard:
             signal.signal(signal.SIGINT, before)
-
-
-def size_bytes(text: str) -> int:
-    """Bytes in a text such as 2GB, 512MB or 1.5GiB."""
-    found = re.fullmatch(r"\s*([\d.]+)\s*([kmgt]?)(i?)b?\s*", text, re.IGNORECASE)
-    try:
-        amount, letter, binary = found.groups() if found else ("", "", "")
-        return int(
-            float(amount) * (1024 if binary else 1000) ** " kmgt".index(letter.lower() or " ")
-        )
-    except ValueError:
-        raise TrimtabError(
-            f"--memory {text!r} is not a size; write for example 2GB or 512MB"
-        ) from None
-
-
-def three_digits(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -14,12 +14,12 @@ from trimtab.cli.shown import (
     out,
     parsed,
     progress_bar,
-    readable,
     resumable,
     say,
     write_json,
 )
 from trimtab.errors import TrimtabError
+from trimtab.units import readable
 
 app = typer.Typer()
 

@@ -7,9 +7,6 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import metadata
 
-from trimtab.arrays import Array
-from trimtab.units import amount
-
 CSS = """
 :root{color-scheme:light;--ink:#24292f;--faint:#6e7781;--line:#d8dee4;--soft:#f6f8fa;--best:#e3f3ea}
 *{box-sizing:border-box}
@@ -85,11 +82,6 @@ def plain_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return (
         f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
     )
-
-
-def span(values: Array) -> str:
-    low, high = float(values.min()), float(values.max())
-    return amount(low) if low == high else f"{amount(low)} to {amount(high)}"
 
 
 def shell(title: str, body: str, style: str = "", allowed: str = "") -> str:

@@ -11,7 +11,8 @@ from rich.table import Table
 
 from trimtab.cli.bench.bench_faults import bench_faults
 from trimtab.cli.bench.bench_serve import bench_serve
-from trimtab.cli.shown import JsonOption, bar, out, say, three_digits, write_json
+from trimtab.cli.shown import JsonOption, bar, out, say, write_json
+from trimtab.units import three_digits
 
 app = typer.Typer()
 

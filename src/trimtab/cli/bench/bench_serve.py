@@ -11,8 +11,9 @@ from typing import Any
 from rich.box import SIMPLE
 from rich.table import Table
 
-from trimtab.cli.shown import command_line, out, say, three_digits, went_through, write_json
+from trimtab.cli.shown import command_line, out, say, went_through, write_json
 from trimtab.errors import TrimtabError
+from trimtab.units import three_digits
 
 QUICK_SERVERS = ("trimtab", "trimtab-front", "bare-app")
 PROCESSES_MOST = 64

@@ -13,8 +13,9 @@ import numpy as np
 from rich.box import SIMPLE
 from rich.table import Table
 
-from trimtab.cli.shown import bar, out, say, three_digits, write_json
+from trimtab.cli.shown import bar, out, say, write_json
 from trimtab.errors import PlanError
+from trimtab.units import three_digits
 
 PROFILE = Path("gpu-profile.json")
 SECONDS = 90.0  # enough for a datacentre GPU: a fit gains little beyond

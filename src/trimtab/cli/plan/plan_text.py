@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from trimtab.cli.shown import out, say, three_digits
+from trimtab.cli.shown import out, say
+from trimtab.units import three_digits
 
 MOST_WIDE = 1000  # characters
 RUN_TIMES = ("step_s", "tokens_per_s_per_gpu", "tflops_per_gpu")

@@ -12,7 +12,8 @@ from rich.status import Status
 from rich.text import Text
 
 from trimtab.cli.plan import plan_text
-from trimtab.cli.shown import out, say, three_digits
+from trimtab.cli.shown import out, say
+from trimtab.units import three_digits
 
 if TYPE_CHECKING:
     from trimtab.llm.nouns import Question

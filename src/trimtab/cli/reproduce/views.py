@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from trimtab.units import shown
+from trimtab.units import figures, three_digits
 
 Row = Mapping[str, Any]
 MILLION = 1e6
@@ -308,8 +308,8 @@ def _plain(rows: Sequence[Row]) -> str:
         return "-"
     half = None if row["low"] is None else (row["high"] - row["low"]) / 2
     if row["ours"] >= MILLION:
-        return f"{shown(row['ours'] / MILLION, half and half / MILLION)} M"
-    return shown(row["ours"], half)
+        return f"{figures(row['ours'] / MILLION, half and half / MILLION)} M"
+    return figures(row["ours"], half)
 
 
 def _ratio(rows: Sequence[Row]) -> str:
@@ -328,7 +328,7 @@ def _beside(rows: Sequence[Row]) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return "-" if value is None else three_digits(value)
 
 
 def _score(rows: Sequence[Row]) -> str:

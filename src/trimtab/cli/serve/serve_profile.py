@@ -12,8 +12,9 @@ import typer
 from rich.box import SIMPLE
 from rich.table import Table
 
-from trimtab.cli.shown import JsonOption, bar, out, say, three_digits, write_json
+from trimtab.cli.shown import JsonOption, bar, out, say, write_json
 from trimtab.errors import ServeError
+from trimtab.units import three_digits
 
 EPILOG = """
 **Examples**

@@ -16,12 +16,11 @@ from trimtab.cli.shown import (
     out,
     resumable,
     say,
-    size_bytes,
     steps_bar,
-    three_digits,
     write_json,
 )
 from trimtab.errors import TrimtabError
+from trimtab.units import size_bytes, three_digits
 
 EPILOG = """
 **Examples**
@@ -86,7 +85,10 @@ def trace_prepare(
         machine_mem_gb=machine_mem_gb,
         lenient=lenient,
     )
-    memory_bytes = size_bytes(memory)
+    try:
+        memory_bytes = size_bytes(memory)
+    except ValueError as problem:
+        raise TrimtabError(f"--memory {problem}") from None
     with resumable():
         if Path(source).is_dir() and not is_load(source):
             tables = dict(named("--table", text, "batch_task=part.csv") for text in table or ())

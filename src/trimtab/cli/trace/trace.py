@@ -21,13 +21,13 @@ from trimtab.cli.shown import (
     escaped,
     out,
     parsed,
-    readable,
     resumable,
     say,
     steps_bar,
     write_json,
 )
 from trimtab.errors import TrimtabError
+from trimtab.units import readable
 
 TWIN = "alibaba2018-like"
 WHOLE = {"machines": True, "days": False, "dirt": False, "instances": True}  # its settings

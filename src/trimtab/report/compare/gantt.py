@@ -27,7 +27,7 @@ from trimtab.report.drawing import (
     short,
     svg,
 )
-from trimtab.units import clock
+from trimtab.units import axis_unit
 
 MOST_NODES = 48
 MOST_PIECES = 1200
@@ -65,7 +65,7 @@ def _drawn(
 ) -> Figure:
     """Grey where a node is down, jobs by kind, and a legend where colours mean something."""
     first_s = series.span_s(result)[0]
-    size_s, unit = clock(within_s[1] - within_s[0])
+    size_s, unit = axis_unit(within_s[1] - within_s[0])
     kind_of, names = _kinds(result)
     boxes = [(parts[kind_of[parts["job"]] == k], PALETTE[k], kind) for k, kind in enumerate(names)]
     grey: Array = np.zeros(len(down), parts.dtype)
@@ -248,7 +248,7 @@ def _caption(
     if len(node_rows) < nodes:
         told += f", on {len(node_rows)} of {nodes:,} nodes (of each kind those that ran most)"
     if within_s[0] > span[0] or within_s[1] < span[1]:
-        size_s, unit = clock(within_s[1] - within_s[0])
+        size_s, unit = axis_unit(within_s[1] - within_s[0])
         low, high = ((t - first_s) / size_s for t in within_s)
         told += (
             f", {low:,.1f} to {high:,.1f} {unit} after the first submit, around the longest queue"

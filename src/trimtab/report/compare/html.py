@@ -19,7 +19,7 @@ from trimtab.report.compare.sections import distributions, gantts, left_out, ove
 from trimtab.report.compare.table import Row, by_policy, columns, strongest_rule, summary
 from trimtab.report.drawing import MOST_SERIES, colours
 from trimtab.report.markup import bullets, facts, figure, shell, version
-from trimtab.units import shown, unit
+from trimtab.units import figures, unit
 
 
 def write_report(
@@ -143,7 +143,7 @@ def _sentences(rows: Sequence[Row], groups: Mapping[str, Sequence[Result]]) -> l
     if rule is not None and "jct_mean_s" in rule.mean:
         size, name = unit("time", [rule.mean["jct_mean_s"]])
         half = rule.half["jct_mean_s"]
-        jct = shown(rule.mean["jct_mean_s"] / size, None if half is None else half / size)
+        jct = figures(rule.mean["jct_mean_s"] / size, None if half is None else half / size)
         told.append(
             f"The strongest simple rule is <strong>{escape(rule.policy)}</strong>, "
             f"with a mean JCT of {jct} {name}."
@@ -171,11 +171,11 @@ def _against(learned: Row, rule: Row) -> str:
     if half is None:
         ratio = learned.mean["jct_mean_s"] / max(rule.mean["jct_mean_s"], 1e-300)
         chance = "one seed cannot tell whether that is chance"
-        return f"<strong>{name}</strong> needs {shown(ratio)} times as long; {chance}."
+        return f"<strong>{name}</strong> needs {figures(ratio)} times as long; {chance}."
     if ratio + half < 1:
         verdict = "ahead of it on these seeds beyond chance"
     elif ratio - half > 1:
         verdict = "behind it on these seeds beyond chance"
     else:
         verdict = "not told apart from it by these seeds"
-    return f"<strong>{name}</strong> needs {shown(ratio, half)} times as long: {verdict}."
+    return f"<strong>{name}</strong> needs {figures(ratio, half)} times as long: {verdict}."

@@ -33,7 +33,7 @@ from trimtab.report.drawing import (
     short,
     svg,
 )
-from trimtab.units import clock, shown, unit
+from trimtab.units import axis_unit, figures, unit
 
 BINS = 360  # of time: about two points a pixel column in print, one on a screen
 POINTS = 500  # of a distribution
@@ -168,7 +168,7 @@ def panels(
             ax.stairs(values, x, fill=True, color=colour, alpha=0.75, linewidth=0)
             ax.plot([0, last], [mean, mean], color=INK, linewidth=0.9, dashes=(4, 3))
             _panel_axis(ax, share)
-            _panel_name(ax, short(key), f"mean {mean:.1%}" if share else f"mean {shown(mean)}")
+            _panel_name(ax, short(key), f"mean {mean:.1%}" if share else f"mean {figures(mean)}")
         _time_axis(axes[-1, 0], span_s, over)
         figure.text(
             0.012, 0.5 + 0.5 * (FOOT_IN - HEAD_IN) / height_in, label, rotation=90, va="center"
@@ -195,7 +195,7 @@ def _panel_name(ax: Axes, name: str, told: str) -> None:
 
 def _time_axis(ax: Axes, span_s: tuple[float, float], over: str = "") -> float:
     length_s = max(span_s[1] - span_s[0], 1e-9)
-    size_s, named = (1.0, "") if over else clock(length_s)
+    size_s, named = (1.0, "") if over else axis_unit(length_s)
     ax.set_xlim(0, length_s / size_s)
     ax.set_xlabel(over or f"time since the first submit ({named})")
     return size_s
@@ -234,7 +234,9 @@ def bars(rows: Sequence[Row], name: str = "bars") -> str:
                 )
             top = float((values + halves).max()) or 1.0
             for at, value, half in zip(place, values, halves):
-                ax.text(value + half + 0.04 * top, at, shown(float(value)), va="center", fontsize=8)
+                ax.text(
+                    value + half + 0.04 * top, at, figures(float(value)), va="center", fontsize=8
+                )
             ax.set_xlim(0, top * 1.38)
             ax.xaxis.set_major_locator(MaxNLocator(3))
             ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,g}"))

@@ -11,8 +11,8 @@ from trimtab.arrays import Array
 from trimtab.core import Cluster, Workload
 from trimtab.metrics import ABOUT, Result
 from trimtab.report.compare.table import Row, columns
-from trimtab.report.markup import facts, plain_table, span
-from trimtab.units import amount, duration, shown
+from trimtab.report.markup import facts, plain_table
+from trimtab.units import amount, amounts, duration, figures
 
 MORE_ABOUT = {
     "wait_p95_s": "95 % of the jobs that started waited at most this long",
@@ -93,8 +93,8 @@ def cluster(machine: Cluster) -> str:
         own = machine.nodes["kind"] == k
         if not own.any():
             continue
-        each = [span(machine.capacity[own, r]) for r in range(len(machine.resources))]
-        extra = [span(machine.nodes[name][own]) for name in ("gpu_mem_gb", "idle_w", "peak_w")]
+        each = [amounts(machine.capacity[own, r]) for r in range(len(machine.resources))]
+        extra = [amounts(machine.nodes[name][own]) for name in ("gpu_mem_gb", "idle_w", "peak_w")]
         rows.append([kind, f"{int(own.sum()):,}", *each, *extra])
     total = [amount(float(machine.capacity[:, r].sum())) for r in range(len(machine.resources))]
     rows.append(
@@ -127,7 +127,7 @@ def meanings(rows: Sequence[Row]) -> str:
     )
     head = ["metric", *(row.policy for row in rows)]
     every = [name for name in rows[0].mean if all(name in row.mean for row in rows)]
-    body = [[name, *(shown(row.mean[name], row.half[name]) for row in rows)] for name in every]
+    body = [[name, *(figures(row.mean[name], row.half[name]) for row in rows)] for name in every]
     return (
         f'<h2>What the metrics mean</h2><dl class="about">{items}</dl>'
         "<details><summary>All metrics, in seconds, joules and shares of 1</summary>"

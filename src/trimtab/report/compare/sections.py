@@ -13,7 +13,7 @@ from trimtab.metrics import Result
 from trimtab.report.compare import gantt, plots, series
 from trimtab.report.drawing import MOST_SERIES
 from trimtab.report.markup import figure
-from trimtab.units import shown, unit
+from trimtab.units import figures, unit
 
 MOST_GANTTS = 6
 POWER_ERROR = 0.01  # a power series further from the metered energy than this is not shown
@@ -95,7 +95,7 @@ def _bins(span_s: tuple[float, float], packing: bool) -> str:
     if packing:
         return f"Means over {width_s:,.0f} arrivals each. "
     size, name = unit("time", [width_s])
-    return f"Means over {shown(width_s / size)} {name} each. "
+    return f"Means over {figures(width_s / size)} {name} each. "
 
 
 def _by_kind(first: Mapping[str, Result], resource: str, scale: Array | None, of_seed: str) -> str:

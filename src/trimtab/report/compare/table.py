@@ -15,7 +15,7 @@ from trimtab.errors import UnknownName
 from trimtab.hyperscore import hyperscore, mean_v
 from trimtab.metrics import Result, interval, measure
 from trimtab.rules.names import parse
-from trimtab.units import shown, unit
+from trimtab.units import figures, unit
 
 RANKED_BY = "jct_mean_s"
 COLUMNS = {  # metric: title, short title, dimension, better
@@ -163,12 +163,12 @@ def columns(rows: Sequence[Row], keys: Sequence[str] | None = None) -> list[Colu
         size, name = unit(dimension, values)
         pairs = [(row.mean[key], row.half[key]) for row in rows]
         cells = tuple(
-            shown(mean / size, None if half is None else half / size) for mean, half in pairs
+            figures(mean / size, None if half is None else half / size) for mean, half in pairs
         )
         told.append(Column(key, title, short, name, cells, _marked(values, cells, better(values))))
     if any(row.versus for row in rows):
         ratio = [row.versus[0] if row.versus else math.inf for row in rows]
-        cells = tuple(shown(*row.versus) if row.versus else "" for row in rows)
+        cells = tuple(figures(*row.versus) if row.versus else "" for row in rows)
         best = _marked(ratio, cells, min(ratio))
         told.append(Column("versus", "JCT vs best rule", "vs best rule", "", cells, best))
     return told

@@ -31,7 +31,7 @@ from trimtab.report.prepare.prepared_plots import Line, line
 from trimtab.traces.alibaba2018.published import PUBLISHED
 from trimtab.traces.prepare.route import BEFORE_S
 from trimtab.traces.prepare.rules import ABNORMAL, CAPACITY, DUPLICATE, MISSING, RULES
-from trimtab.units import duration, shown, unit
+from trimtab.units import duration, number, percent, unit
 
 __all__ = ["quantile_rows", "write_prepared_report"]
 
@@ -97,7 +97,7 @@ def _came_in(manifest: Mapping[str, Any]) -> str:
             rule = rules.get(name)
             kind, about = (rule.kind, rule.about) if rule else ("", "")
             if removed:
-                share = _percent(removed / counts["in"])
+                share = percent(removed / counts["in"])
                 broken.append((table, name, f"{removed:,}", share, kind, about))
             else:
                 unbroken.append((table, name, "0", "", kind, about))
@@ -106,7 +106,7 @@ def _came_in(manifest: Mapping[str, Any]) -> str:
         numbers = (counts["in"], counts["kept"], gone)
         rows.append(
             (table, manifest["sources"].get(table, ""), *(f"{n:,}" for n in numbers),
-             _percent(gone / max(counts["in"], 1)), *(f"{kinds[kind]:,}" for kind in KINDS))
+             percent(gone / max(counts["in"], 1)), *(f"{kinds[kind]:,}" for kind in KINDS))
         )  # fmt: skip
     head = ("table", "source", "rows in", "kept", "removed", "share removed", *KINDS)
     rules_head = ("table", "rule", "rows", "share", "kind", "what it means")
@@ -194,10 +194,10 @@ def _jumps(name: str, lines: Sequence[Line], apart: int) -> tuple[str, ...]:
     """A row of the table: deviation of differences before, before at the step of after, after."""
     after = roughness(lines[-1].value)
     if len(lines) == 1:
-        return (name, "", "", _number(after), "", "")
+        return (name, "", "", number(after), "", "")
     near, far = roughness(lines[0].value), roughness(lines[0].value, max(apart, 1))
-    ratios = [_number(after / of) if of > 0 else "" for of in (near, far)]
-    return (name, *(_number(value) for value in (near, far, after)), *ratios)
+    ratios = [number(after / of) if of > 0 else "" for of in (near, far)]
+    return (name, *(number(value) for value in (near, far, after)), *ratios)
 
 
 def _load(folder: Path, manifest: Mapping[str, Any]) -> str:
@@ -226,14 +226,14 @@ def _load(folder: Path, manifest: Mapping[str, Any]) -> str:
     return (
         f"<h2>Load</h2><h3>By region</h3>{figure(drawn, 'CPU use by region over time', caption)}"
         f"<h3>Over time</h3>{figure(over, 'Competition, imbalance and gaps over time', '')}"
-        f"<p>{_percent(missing)} of all windows of all machines have no sample. They are marked "
+        f"<p>{percent(missing)} of all windows of all machines have no sample. They are marked "
         "as gaps and not filled.</p>"
     )
 
 
 def _work(folder: Path, manifest: Mapping[str, Any], work: Work | None) -> str:
     rows = [
-        (name, _number(published), _number(here), f"{here / published:.2f}")
+        (name, number(published), number(here), f"{here / published:.2f}")
         for name, published, here in beside_published(figures(folder, manifest, work))
     ]
     if not rows and work is None:
@@ -288,9 +288,9 @@ def _durations(manifest: Mapping[str, Any], work: Work) -> str:
     for name, title in named.items():
         values = work.column(name)
         found = (*np.percentile(values, PERCENTS, method="inverted_cdf"), values.mean())
-        rows.append((title, *(_number(float(value)) for value in found)))
+        rows.append((title, *(number(float(value)) for value in found)))
     known = (*_published("task_duration_s").values(), PUBLISHED["task_duration_s.mean"])
-    rows.append(("published: task, from its start to its end", *(_number(v) for v in known)))
+    rows.append(("published: task, from its start to its end", *(number(v) for v in known)))
     head = ("seconds", *(f"{percent} %" for percent in PERCENTS), "mean")
     return (
         f"<h3>Durations</h3>{plain_table(head, rows)}"
@@ -348,7 +348,7 @@ def _files(folder: Path) -> str:
         own = [name for name in names if path.stem not in LEVELS or name not in known]
         features = len(names) - len(own)
         text = ", ".join(own) + (f" and {features} features" if features else "")
-        rows.append((path.name, text, f"{count:,}", _number(path.stat().st_size / 2**20)))
+        rows.append((path.name, text, f"{count:,}", number(path.stat().st_size / 2**20)))
     told = [(f.name, f.unit, ", ".join(f.levels), f.what) for f in FEATURES]
     about = plain_table(("feature", "unit", "levels", "what it is"), told)
     return (
@@ -363,14 +363,3 @@ def _files(folder: Path) -> str:
 def _span_s(manifest: Mapping[str, Any]) -> tuple[float, float]:
     windows, window_s = manifest["windows"], manifest["options"]["window_s"]
     return windows["first"] * window_s, (windows["first"] + windows["count"]) * window_s
-
-
-def _percent(share: float) -> str:
-    return f"{_number(100 * share)} %"
-
-
-def _number(value: float) -> str:
-    """Three figures; small ones are not rounded away."""
-    if not np.isfinite(value):
-        return ""
-    return shown(value) if value == 0 or abs(value) >= 0.01 else f"{value:.2g}"

@@ -17,7 +17,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator, PercentFo
 
 from trimtab.arrays import Array
 from trimtab.report.drawing import DOWN, FAINT, PALETTE, STYLE, WIDTH_IN, blank, svg
-from trimtab.units import clock
+from trimtab.units import axis_unit
 
 COLUMNS = 400  # of a plot over time
 SPLIT_COLOURS = {"train": PALETTE[0], "validation": PALETTE[4], "test": PALETTE[2], "purged": DOWN}
@@ -122,7 +122,7 @@ def heat(
 ) -> str:
     """Shares, (members, columns of `step_s`), from light to dark; a gap is left grey."""
     height_in = max(ROW_IN * len(values), 0.5) + 0.62
-    size_s, _ = clock(span_s[1] - span_s[0])
+    size_s, _ = axis_unit(span_s[1] - span_s[0])
     colours = matplotlib.colormaps["YlGnBu"].with_extremes(bad=DOWN)
     with matplotlib.rc_context(STYLE | {"axes.grid": False}):
         figure, axes = blank(height_in, left_in=LEFT_IN, right_in=RIGHT_IN)
@@ -211,7 +211,7 @@ def _draw(
         ax.text(0.5, 0.5, "nothing recorded", transform=ax.transAxes, ha="center", color=FAINT)
         return
     time_s, value = thinned(of, columns)
-    ax.plot(time_s / clock(span_s[1] - span_s[0])[0], value, **style)
+    ax.plot(time_s / axis_unit(span_s[1] - span_s[0])[0], value, **style)
 
 
 def _number_axis(
@@ -232,7 +232,7 @@ def _number_axis(
 
 def _time_axis(ax: Axes, span_s: tuple[float, float]) -> float:
     """Time of the trace itself, so that plots and tables can be read together."""
-    size_s, named = clock(span_s[1] - span_s[0])
+    size_s, named = axis_unit(span_s[1] - span_s[0])
     ax.set_xlim(span_s[0] / size_s, max(span_s[1], span_s[0] + 1e-9) / size_s)
     ax.set_xlabel(f"time in the trace ({named})")
     return size_s

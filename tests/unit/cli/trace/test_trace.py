@@ -14,7 +14,7 @@ from tests.prometheus_server import Prometheus, always
 from tests.unit.traces.prepare.folders import BATCH_TASK, hashes, written
 
 from trimtab import cli
-from trimtab.cli.shown import resumable, size_bytes
+from trimtab.cli.shown import resumable
 from trimtab.errors import TrimtabError
 from trimtab.traces.alibaba2018.tables import TABLES
 from trimtab.traces.load.prometheus import DEFAULT
@@ -361,24 +361,3 @@ def test_a_share_of_gpu_jobs_runs_on_a_stated_mix(said, prepared):
 )
 def test_what_cannot_be_compared_is_refused(said, prepared, words, text):
     assert refused(said("compare", "fcfs", "--trace", prepared[0], *words), text)
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [
-        ("2GB", 2_000_000_000),
-        ("2GiB", 2 << 30),
-        ("1.5gib", 3 << 29),
-        (" 7 kb ", 7000),
-        ("1t", 10**12),
-        ("12", 12),
-    ],
-)
-def test_a_unit_is_a_power_of_1000_or_with_an_i_of_1024(text, size):
-    assert size_bytes(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "GB", "1XB", "1.2.3GB", "-1GB", ".", "1 2GB"])
-def test_what_is_no_size_is_refused(text):
-    with pytest.raises(TrimtabError, match="is not a size"):
-        size_bytes(text)

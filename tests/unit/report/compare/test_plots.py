@@ -13,7 +13,6 @@ from trimtab.report.compare import gantt, plots, series
 from trimtab.report.compare.table import summary
 from trimtab.report.drawing import PALETTE, short
 from trimtab.sim.log import NODE_DOWN
-from trimtab.units import clock
 
 
 def drawings(name="fcfs"):
@@ -75,13 +74,6 @@ def test_names_are_plain_text_in_plots(name):
 
 def test_the_palette_has_ten_different_colours():
     assert len(set(PALETTE)) == 10
-
-
-@pytest.mark.parametrize(
-    ("length_s", "name"), [(60, "s"), (600, "min"), (36000, "h"), (864000, "d")]
-)
-def test_the_axis_of_time_has_a_unit_that_suits_its_length(length_s, name):
-    assert clock(length_s)[1] == name
 
 
 def test_waits_of_zero_are_drawn():

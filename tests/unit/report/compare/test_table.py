@@ -15,7 +15,6 @@ from trimtab.report.compare.table import (
     strongest_rule,
     summary,
 )
-from trimtab.units import shown, unit
 
 
 def test_rows_are_sorted_by_mean_jct():
@@ -51,40 +50,6 @@ def test_ratios_to_the_strongest_rule_are_paired_by_seed():
     )  # t x sd / sqrt 2, sd = |d| / sqrt 2
     assert rows["fcfs"].versus == (1.0, 0.0)
     assert rows["other"].seeds == (0, 1)
-
-
-@pytest.mark.parametrize(
-    ("value", "half", "text"),
-    [
-        (0.0, None, "0"),
-        (0.0, 0.0, "0"),
-        (2.0134, 0.412, "2.01 ± 0.41"),
-        (1261.7, 2019.8, "1,262 ± 2,020"),
-        (0.39, None, "0.390"),
-        (923.0, None, "923"),
-        (0.0, 3.2, "0.00 ± 3.20"),
-        (-1.5, None, "-1.50"),
-    ],
-)
-def test_numbers_show_three_figures(value, half, text):
-    assert shown(value, half) == text
-
-
-@pytest.mark.parametrize(
-    ("dimension", "values", "name"),
-    [
-        ("time", [30, 50], "s"),
-        ("time", [0, 0, 600], "min"),
-        ("time", [9000], "h"),
-        ("time", [9e5], "d"),
-        ("energy", [7.2e6], "kWh"),
-        ("energy", [1e10], "MWh"),
-        ("share", [0.5], "%"),
-        ("time", [], "s"),
-    ],
-)
-def test_a_unit_suits_the_median_of_the_values_above_0(dimension, values, name):
-    assert unit(dimension, values)[1] == name
 
 
 def test_only_columns_that_say_something_are_shown():
