@@ -186,7 +186,7 @@ def with_reference(question: Question, reference: str | None) -> Question:
 def scored(results: Sequence[Any], reference: str) -> Callable[[Any], Mapping[str, float]]:
     """What measures a result, with its V and HyperScore; says what V is made of."""
     from trimtab.compare import metrics_of
-    from trimtab.hyperscore import mean_v, scores
+    from trimtab.metrics import mean_v, scores
 
     found: dict[str, dict[int, dict[str, float]]] = {}
     for result in results:
@@ -198,7 +198,7 @@ def scored(results: Sequence[Any], reference: str) -> Callable[[Any], Mapping[st
     except TraceError as error:  # what has run is worth showing without a score
         say(f"no HyperScore: {error}")
         return metrics_of
-    say(standing.told())
+    say(standing.sentence())
     for policy, by_seed in standing.v.items():
         v, low, high = mean_v(list(by_seed.values())) if by_seed else (0.0, None, None)
         if low is not None and policy != reference:

@@ -13,8 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trimtab.hyperscore import hyperscore, mean_v
-from trimtab.metrics import interval
+from trimtab.metrics import hyperscore, interval, mean_v
 
 Row = dict[str, Any]
 Table = dict[str, Any]  # {"name", "rows"}

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from trimtab.hyperscore import hyperscore
+from trimtab.metrics import hyperscore
 from trimtab.reproduce.tables import mean_row, places, ratio_row, row, rows_of, score_rows
 
 

@@ -12,8 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trimtab.errors import UnknownName
-from trimtab.hyperscore import hyperscore, mean_v
-from trimtab.metrics import Result, interval, measure
+from trimtab.metrics import Result, hyperscore, interval, mean_v, measure
 from trimtab.rules.names import parse
 from trimtab.units import figures, unit
 

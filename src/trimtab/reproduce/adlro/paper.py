@@ -17,7 +17,7 @@ from itertools import combinations
 from typing import Any
 
 from trimtab.errors import TrimtabError, UnknownName
-from trimtab.hyperscore import scores
+from trimtab.metrics import scores
 from trimtab.policies import check
 from trimtab.reproduce.adlro import small_cases
 from trimtab.reproduce.adlro.claims import (

@@ -5,7 +5,7 @@ from rich.console import Console
 from tests.unit.report.made import pool
 
 from trimtab.errors import UnknownName
-from trimtab.hyperscore import hyperscore, mean_v
+from trimtab.metrics import hyperscore, mean_v
 from trimtab.report.compare.table import (
     COLUMNS,
     ON_REQUEST,
