@@ -6,13 +6,12 @@ import math
 from typing import Any
 
 from trimtab.bench.faults import AFTER, FLOODS, WINDOW_S, Session, Step, flood
+from trimtab.claims import Claim, finite
 
 SHARE_MIN = 0.95  # of the peak that an overload must leave
 REFUSED_MS = 5.0
 GROWTH_MAX = 0.1  # of the memory, from the begin of the first flood to the end of the last
 BACK_S = 2.0
-
-Claim = dict[str, Any]  # claim, holds (None = not measured), evidence
 
 
 def claims(session: Session) -> list[Claim]:
@@ -27,63 +26,59 @@ def claims(session: Session) -> list[Claim]:
     return found
 
 
-def claim(text: str, holds: bool | None, evidence: str = "not measured in this run") -> Claim:
-    return {"claim": text, "holds": holds, "evidence": evidence}
-
-
 def goodput(session: Session, floods: list[Step]) -> Claim:
     text = f"answers in time stay at {SHARE_MIN:.0%} of the peak or more under a flood"
     peak = session.peak
     if peak is None or not floods:
-        return claim(text, None)
+        return Claim(text)
     shares = [step.in_time_hz / max(peak.in_time_hz, 1e-9) for step in floods]
     told = [f"{step.name} {share:.1%}" for step, share in zip(floods, shares)]
     evidence = f"peak {peak.in_time_hz:,.0f}/s; {'; '.join(told)}"
-    return claim(text, min(shares) >= SHARE_MIN, evidence)
+    return Claim(text, min(shares) >= SHARE_MIN, evidence)
 
 
 def quick(floods: list[Step]) -> Claim:
     text = f"a refusal takes {REFUSED_MS:g} ms or less at the 99th percentile"
     floods = [step for step in floods if step.refused and not math.isnan(step.quiet_ms[1])]
     if not floods:
-        return claim(text, None)
+        return Claim(text)
     told = [
         f"{step.name} {step.quiet_ms[1]:.1f} ms to a client beside the flood (the flood itself"
         f" {step.refused_ms[1]:.1f} ms, and was {step.late_ms:.1f} ms late to send)"
         for step in floods
     ]
-    return claim(text, max(step.quiet_ms[1] for step in floods) <= REFUSED_MS, "; ".join(told))
+    return Claim(text, max(step.quiet_ms[1] for step in floods) <= REFUSED_MS, "; ".join(told))
 
 
 def bounded(floods: list[Step]) -> Claim:
     text = f"the memory of front and servers grows by less than {GROWTH_MAX:.0%} in the floods"
     if not floods:
-        return claim(text, None)
+        return Claim(text)
     start_mb, most_mb = floods[0].memory_mb[0], max(step.memory_mb[2] for step in floods)
     refused = sum(step.refused for step in floods)
     evidence = f"{start_mb:,.0f} MB before, {most_mb:,.0f} MB at most; {refused:,} refused"
-    return claim(text, most_mb <= (1 + GROWTH_MAX) * start_mb, evidence)
+    return Claim(text, most_mb <= (1 + GROWTH_MAX) * start_mb, evidence)
 
 
 def whole(steps: list[Step]) -> Claim:
     text = "every request is answered or refused"
     if not steps:
-        return claim(text, None)
+        return Claim(text)
     lost: dict[str, int] = {}
     for step in steps:
         for kind, count in step.lost.items():
             lost[kind] = lost.get(kind, 0) + count
     kinds = ", ".join(f"{count} {kind}" for kind, count in lost.items())
-    return claim(text, not lost, kinds or "none was lost")
+    return Claim(text, not lost, kinds or "none was lost")
 
 
 def recovers(session: Session) -> Claim:
     text = f"right after the floods {SHARE_MIN:.0%} of the peak or more is answered in time"
     peak, last = session.peak, session.steps[-1] if session.steps else None
     if peak is None or last is None or last.name != AFTER:
-        return claim(text, None)
+        return Claim(text)
     share = last.in_time_hz / max(peak.in_time_hz, 1e-9)
-    return claim(text, share >= SHARE_MIN, f"{last.in_time_hz:,.0f}/s, {share:.1%} of the peak")
+    return Claim(text, share >= SHARE_MIN, f"{last.in_time_hz:,.0f}/s, {share:.1%} of the peak")
 
 
 def survives(session: Session) -> list[Claim]:
@@ -91,7 +86,7 @@ def survives(session: Session) -> list[Claim]:
     soon = f"p99 is back below twice what it was within {BACK_S:g} s of the kill"
     found = session.killed
     if found is None:
-        return [claim(lossless, None), claim(soon, None)]
+        return [Claim(lossless), Claim(soon)]
     lost = ", ".join(f"{count} {kind}" for kind, count in found.lost.items())
     after = [each for each in found.windows if each.from_s >= 0]
     touched = [each.p99_ms for each in found.windows if each.from_s >= -WINDOW_S]
@@ -103,8 +98,8 @@ def survives(session: Session) -> list[Claim]:
         f" {found.asked_hz:,.0f}/s; {refused} refused after it"
     )
     return [
-        claim(lossless, not found.lost, lost or "none was lost"),
-        claim(soon, found.back_s <= BACK_S, evidence),
+        Claim(lossless, not found.lost, lost or "none was lost"),
+        Claim(soon, found.back_s <= BACK_S, evidence),
     ]
 
 
@@ -113,23 +108,16 @@ def as_json(session: Session) -> list[dict[str, Any]]:
     blank = {"peer": None, "peer_value": None}
     rows: list[dict[str, Any]] = [
         {"name": each.name, "value": each.in_time_hz, "unit": "in time/s", **blank}
-        | {key: plain(value) for key, value in each._asdict().items() if key != "name"}
+        | {key: finite(value) for key, value in each._asdict().items() if key != "name"}
         for each in session.steps
     ]
     if session.killed is not None:
         found = session.killed
-        row = {"name": "a server killed", "value": plain(found.back_s), "unit": "s", **blank}
-        told = {"asked_hz": found.asked_hz, "before_ms": plain(found.before_ms)}
-        seen = [{key: plain(x) for key, x in each._asdict().items()} for each in found.windows]
+        row = {"name": "a server killed", "value": finite(found.back_s), "unit": "s", **blank}
+        told = {"asked_hz": found.asked_hz, "before_ms": finite(found.before_ms)}
+        seen = [{key: finite(x) for key, x in each._asdict().items()} for each in found.windows]
         rows.append({**row, **told, "lost": found.lost, "windows": seen})
     for each in claims(session):
-        row = {"name": each["claim"], "value": each["holds"], "unit": "holds", **blank}
-        rows.append({**row, "evidence": each["evidence"]})
+        row = {"name": each.text, "value": each.holds, "unit": "holds", **blank}
+        rows.append({**row, "evidence": each.evidence})
     return rows
-
-
-def plain(value: Any) -> Any:
-    """As JSON has it: what is no number is null."""
-    if isinstance(value, tuple):
-        return [plain(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

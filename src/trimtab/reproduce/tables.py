@@ -9,10 +9,10 @@ say where the row was measured.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trimtab.claims import finite
 from trimtab.metrics import hyperscore, interval, mean_v
 
 Row = dict[str, Any]
@@ -30,11 +30,16 @@ def row(
 ) -> Row:
     """One row; a number that is not finite becomes None."""
     ends = {"paper": paper, "ours": ours, "low": low, "high": high}
-    plain = {
-        name: None if value is None or not math.isfinite(value) else float(value)
-        for name, value in ends.items()
+    numbers = {
+        name: None if value is None else finite(float(value)) for name, value in ends.items()
     }
-    return {"policy": policy, "metric": metric, **plain, **where}
+    return {"policy": policy, "metric": metric, **numbers, **where}
+
+
+def measured_text(one: Row) -> str:
+    """Our figure of a row with its interval, where it has one."""
+    ends = "" if one["low"] is None else f" [{one['low']:.3f}, {one['high']:.3f}]"
+    return f"{one['ours']:.3f}{ends}"
 
 
 def mean_row(policy: str, metric: str, values: Sequence[float], **where: Any) -> Row:

@@ -72,7 +72,7 @@ def measured(**more):
 
 
 def holds(session):
-    return [claim["holds"] for claim in fault_claims.claims(session)]
+    return [claim.holds for claim in fault_claims.claims(session)]
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def show(session: Any) -> None:
         line(f"one of two servers killed at 0 s, {session.killed.asked_hz:,.0f} requests a second")
         out.print(windows(session.killed))
     for each in claims(session):
-        line(f"{HOLDS[each['holds']]:>3}  {each['claim']}: {each['evidence']}")
+        line(f"{HOLDS[each.holds]:>3}  {each.text}: {each.evidence}")
     others = max((step.others for step in session.steps), default=0.0)
     if others > QUIET_CORES:
         line(f"other programs kept up to {others:.1f} cores busy: measure again without them")

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trimtab.claims import Claim, as_rows
 from trimtab.errors import TrimtabError, UnknownName
 from trimtab.policies import named
-from trimtab.reproduce.adlro.claims import Claim, told, unmeasured
+from trimtab.reproduce.adlro.claims import row_text
 from trimtab.reproduce.asked import Asked
 from trimtab.reproduce.tables import Row, Table, mean_row, ratio_row, rows_of
 from trimtab.reproduce.trials import Trial
@@ -105,7 +106,7 @@ def outcome(setup: Setup, found: Mapping[str, Any]) -> dict[str, Any]:
     tables = [{"name": "ablation", "rows": rows}]
     return {
         "tables": tables,
-        "claims": claims(tables),
+        "claims": as_rows(claims(tables)),
         "trace": f"adlro:load=0.9; {setup.steps():,} decisions a training",
         "seeds": setup.of_seeds(),
     }
@@ -140,8 +141,8 @@ def _ratio_to(tables: Sequence[Table], other: str, policy: str) -> list[Row]:
 def _sided(claim: str, below: bool, rows: Sequence[Row]) -> Claim:
     """Whether the whole interval of the ratio lies on that side of 1; None where it contains 1."""
     if not rows:
-        return unmeasured(claim)
+        return Claim(claim)
     low, high = rows[0]["low"], rows[0]["high"]
     sure = low is not None and not low <= 1 <= high
     holds = bool((high < 1) == below) if sure else None
-    return {"claim": claim, "holds": holds, "evidence": f"{rows[0]['metric']}: {told(rows[0])}"}
+    return Claim(claim, holds, f"{rows[0]['metric']}: {row_text(rows[0])}")

@@ -1,19 +1,16 @@
 """What we would say about ADLRO, each sentence checked against the tables.
 
-{"claim": "...", "holds": True, "evidence": "..."}: `holds` is None where the tables cannot tell:
-not measured, or with intervals too wide. A comparison is paired by seed: a policy is ahead where
-the whole 95 % interval of the ratio says so, level where the interval contains 1 and is narrow.
+A comparison is paired by seed: a policy is ahead where the whole 95 % interval of the ratio says
+so, level where the interval contains 1 and is narrow.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from trimtab.reproduce.tables import Row, Table, places, rows_of
-
-Claim = dict[str, Any]
+from trimtab.claims import Claim, listed
+from trimtab.reproduce.tables import Row, Table, measured_text, places, rows_of
 
 LEARNED = "adlro"
 RULE_ALONE = "adlro-rule"  # what guides the network, without it
@@ -39,7 +36,6 @@ FROM_PAPER = {  # ratios of the paper's Table 1 for ADLRO; and in its words
 ENOUGH = 0.85  # of the better of the paper's two baselines
 NEAR = 1.10  # of the optimum
 WIDE = 0.1  # half of an interval that contains 1 and says nothing
-MOST_TOLD = 4  # rows of one piece of evidence
 SIMPLER = ("neighbours", "boosting")  # than the hyperdimensional memory
 
 
@@ -66,23 +62,17 @@ def standing(ratio: Row, smaller_is_better: bool = True) -> str:
     return "level" if high - low <= 2 * WIDE else "unclear"
 
 
-def told(one: Row) -> str:
+def row_text(one: Row) -> str:
     """A row as evidence: where, against whom, how much."""
     where = [str(one[key]) for key in ("scene", "arm", "load", "observations") if key in one]
     if one["ours"] is None:
         return f"{', '.join(where)} {one['policy']}: nothing to divide by"
-    ends = "" if one["low"] is None else f" [{one['low']:.3f}, {one['high']:.3f}]"
-    return f"{', '.join(where)} {one['policy']} {one['ours']:.3f}{ends}".strip()
+    return f"{', '.join(where)} {one['policy']} {measured_text(one)}".strip()
 
 
 def some(rows: Sequence[Row]) -> str:
     """The first rows as evidence, and how many more there are."""
-    more = len(rows) - MOST_TOLD
-    return "; ".join(map(told, rows[:MOST_TOLD])) + (f"; and {more} more" if more > 0 else "")
-
-
-def unmeasured(claim: str) -> Claim:
-    return {"claim": claim, "holds": None, "evidence": "not measured in this run"}
+    return listed([row_text(one) for one in rows])
 
 
 def against_best(
@@ -95,7 +85,7 @@ def against_best(
         known = [one for one in here if one["ours"] is not None]
         strongest += sorted(known, key=lambda one: -one["ours"] if smaller else one["ours"])[:1]
     if not strongest:
-        return [unmeasured(claim), unmeasured(beyond)]
+        return [Claim(claim), Claim(beyond)]
     by_standing: dict[str, list[Row]] = {}
     strongest.sort(key=lambda one: -one["ours"] if smaller else one["ours"])
     for one in strongest:
@@ -110,10 +100,7 @@ def against_best(
     unclear = None if "unclear" in by_standing else True
     never = False if "behind" in by_standing else unclear
     always = False if {"behind", "level"} & set(by_standing) else unclear
-    return [
-        {"claim": claim, "holds": never, "evidence": evidence},
-        {"claim": beyond, "holds": always, "evidence": evidence},
-    ]
+    return [Claim(claim, never, evidence), Claim(beyond, always, evidence)]
 
 
 def _rivals(rows: Sequence[Row]) -> list[Row]:
@@ -149,7 +136,7 @@ def _bounded(
     """Holds where every row's interval keeps within the bound, not where a mean misses it."""
     rows = [one for one in rows if one["ours"] is not None]
     if not rows:
-        return unmeasured(claim)
+        return Claim(claim)
     end = "high" if math.isfinite(most) else "low"
     missed = [one for one in rows if not least <= one["ours"] <= most]
     unclear = [
@@ -164,12 +151,8 @@ def _bounded(
         evidence += f"; not in {some([*missed, *unclear])}"
     else:
         nearest = max(rows, key=lambda one: one[end] if end == "high" else -one[end])
-        evidence += f"; nearest: {told(nearest)}"
-    return {
-        "claim": claim,
-        "holds": False if missed else (None if unclear else True),
-        "evidence": evidence,
-    }
+        evidence += f"; nearest: {row_text(nearest)}"
+    return Claim(claim, False if missed else (None if unclear else True), evidence)
 
 
 def _throughput(tables: Sequence[Table]) -> list[Claim]:
@@ -198,17 +181,18 @@ def _hyperscore(tables: Sequence[Table]) -> list[Claim]:
 def _optimum(tables: Sequence[Table]) -> list[Claim]:
     claim = f"{LEARNED} is within 10 % of the optimum without preemption on small cases"
     rows = rows_of(tables, "small-cases", policy=LEARNED, metric="total / optimum", release="all")
-    found = _bounded(claim, rows, most=NEAR)
+    bounded = _bounded(claim, rows, most=NEAR)
     largest = rows_of(
         tables, "small-cases", policy=LEARNED, metric="largest total / optimum", release="all"
     )
     bound = rows_of(tables, "small-cases", policy="preemptive bound", release="all")
-    if found["holds"] is not None and largest and bound:
-        found["evidence"] += (
-            f"; over {largest[0]['cases']} cases the largest is {largest[0]['ours']:.3f}; with "
-            f"preemption nothing is below {bound[0]['ours']:.3f}"
-        )
-    return [found]
+    if bounded.holds is None or not largest or not bound:
+        return [bounded]
+    more = (
+        f"; over {largest[0]['cases']} cases the largest is {largest[0]['ours']:.3f}; with "
+        f"preemption nothing is below {bound[0]['ours']:.3f}"
+    )
+    return [bounded._replace(evidence=bounded.evidence + more)]
 
 
 def _generalises(tables: Sequence[Table]) -> list[Claim]:
@@ -263,14 +247,14 @@ def _memory(tables: Sequence[Table]) -> list[Claim]:
             )
         ]
         if not rows:
-            found.append(unmeasured(claim))
+            found.append(Claim(claim))
             continue
         better = [one for one in rows if one["high"] < 0]
         rest = [one for one in rows if one["high"] >= 0]
         evidence = f"difference in error below 0 beyond chance in {len(better)} of {len(rows)}"
         evidence += f"; not: {some(rest)}" if rest else ""
         holds = False if any(one["ours"] >= 0 for one in rest) else (None if rest else True)
-        found.append({"claim": claim, "holds": holds, "evidence": evidence})
+        found.append(Claim(claim, holds, evidence))
     return found
 
 
@@ -278,10 +262,10 @@ def _finished(tables: Sequence[Table]) -> list[Claim]:
     claim = "every policy finished every job, so that all means are over the same jobs"
     rows = rows_of(tables, "loads", metric="unfinished")
     if not rows:
-        return [unmeasured(claim)]
+        return [Claim(claim)]
     left = [one for one in rows if one["ours"]]
     evidence = some(left) or f"none is left in {len(rows)} means"
-    return [{"claim": claim, "holds": not left, "evidence": evidence}]
+    return [Claim(claim, not left, evidence)]
 
 
 def _little(tables: Sequence[Table]) -> list[Claim]:
@@ -291,11 +275,11 @@ def _little(tables: Sequence[Table]) -> list[Claim]:
     paper = {one["metric"]: one["paper"] for one in rows}
     names = ("jct_mean_s", "throughput_per_h", "useful_utilization")
     if not all(name in paper for name in names):
-        return [unmeasured(claim)]
+        return [Claim(claim)]
     jct_s, per_h, utilization = (paper[name] for name in names)
     jobs = per_h / 3600 * jct_s
     evidence = (
         f"fcfs: {per_h:g} jobs/h x {jct_s:g} s = {jobs:.3f} jobs in the system, which keep at most "
         f"{jobs / 16:.2%} of 16 GPUs busy; its utilisation is {utilization:.1%}"
     )
-    return [{"claim": claim, "holds": bool(jobs / 16 >= utilization), "evidence": evidence}]
+    return [Claim(claim, bool(jobs / 16 >= utilization), evidence)]

@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 
+from trimtab.claims import Claim, as_rows
 from trimtab.core import Policy, Snapshot
 from trimtab.errors import TrimtabError, UnknownName
 from trimtab.policies import named
 from trimtab.policies.adlro.drift import DriftPolicy, Stream
 from trimtab.policies.adlro.policy import AdlroPolicy
 from trimtab.policies.adlro.stretches import revised
-from trimtab.reproduce.adlro.claims import Claim, unmeasured
 from trimtab.reproduce.adlro.drifting import SCENARIOS, SLOWER, DriftingBackend, Scenario, scenario
 from trimtab.reproduce.asked import Asked
-from trimtab.reproduce.tables import Row, Table, mean_row, ratio_row, row, rows_of
+from trimtab.reproduce.tables import Row, Table, mean_row, measured_text, ratio_row, row, rows_of
 from trimtab.reproduce.trials import Trial, finished
 from trimtab.run import run
 from trimtab.sim.world import Models
@@ -217,7 +217,8 @@ def outcome(setup: Setup, found: Mapping[str, Any]) -> dict[str, Any]:
     ]
     about = f"scenarios {', '.join(setup.scenarios())}; {setup.length()} jobs at load {LOAD:g}"
     seeds = setup.of_seeds()
-    return {"tables": tables, "claims": claims(tables), "trace": f"adlro: {about}", "seeds": seeds}
+    checked = as_rows(claims(tables))
+    return {"tables": tables, "claims": checked, "trace": f"adlro: {about}", "seeds": seeds}
 
 
 Runs = Mapping[str, Sequence[Mapping[str, Any]]]  # policy: a run a seed
@@ -303,28 +304,27 @@ def _against(tables: Sequence[Table], policy: str, other: str, *scenarios: str) 
     ]
 
 
-def _shown(one: Row) -> str:
-    ends = "" if one["low"] is None else f" [{one['low']:.3f}, {one['high']:.3f}]"
+def _row_text(one: Row) -> str:
     metric = one["metric"].removeprefix("jct_after ")
-    return f"{one['scenario']}, {one['arm']} {metric} {one['ours']:.3f}{ends}"
+    return f"{one['scenario']}, {one['arm']} {metric} {measured_text(one)}"
 
 
 def _better(claim: str, ratios: Sequence[Row]) -> Claim:
     """Whether the whole interval of every ratio is below 1."""
     if not ratios:
-        return unmeasured(claim)
+        return Claim(claim)
     sure = all(one["high"] is not None for one in ratios)
     holds = all(one["high"] < 1 for one in ratios) if sure else None
-    return {"claim": claim, "holds": holds, "evidence": "; ".join(map(_shown, ratios))}
+    return Claim(claim, holds, "; ".join(map(_row_text, ratios)))
 
 
 def _near_claim(tables: Sequence[Table]) -> Claim:
     claim = f"with corrected speeds it is within {NEAR - 1:.0%} of one that is told the true ones"
     ratios = _against(tables, MEMORY, BOUND, *RIGHT)
     if not ratios or any(one["high"] is None for one in ratios):
-        return unmeasured(claim)
+        return Claim(claim)
     holds = all(one["high"] <= NEAR for one in ratios)
-    return {"claim": claim, "holds": holds, "evidence": "; ".join(map(_shown, ratios))}
+    return Claim(claim, holds, "; ".join(map(_row_text, ratios)))
 
 
 def _noticed_claims(tables: Sequence[Table]) -> list[Claim]:
@@ -335,13 +335,13 @@ def _noticed_claims(tables: Sequence[Table]) -> list[Claim]:
         claim = f"every change is noticed in every run {how}"
         rows = rows_of(tables, "drift-detection", policy=policy, metric="noticed")
         if not rows:
-            found.append(unmeasured(claim))
+            found.append(Claim(claim))
             continue
         delays = rows_of(tables, "drift-detection", policy=policy, metric="delay_jobs")
         said = [f"{one['scenario']} {one['arm']} {one['ours']:.0%}" for one in rows]
         said += [f"{one['scenario']} {one['arm']} after {one['ours']:.0f} jobs" for one in delays]
         holds = all(one["ours"] == 1.0 for one in rows)
-        found.append({"claim": claim, "holds": holds, "evidence": "; ".join(said)})
+        found.append(Claim(claim, holds, "; ".join(said)))
     return found
 
 
@@ -350,7 +350,7 @@ def _quiet_claim(tables: Sequence[Table]) -> Claim:
     rows = rows_of(tables, "drift-detection", metric="false_alarms", scenario="none")
     own = [one for one in rows if one["policy"] != RUN_TIMES]
     if not own:
-        return unmeasured(claim)
+        return Claim(claim)
     said = [f"{one['policy']} {one['arm']}: {one['ours']:g} a run" for one in rows]
     holds = not any(one["ours"] for one in own)
-    return {"claim": claim, "holds": holds, "evidence": "; ".join(said)}
+    return Claim(claim, holds, "; ".join(said))

@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from itertools import combinations
 from typing import Any
 
+from trimtab.claims import as_rows
 from trimtab.errors import TrimtabError, UnknownName
 from trimtab.metrics import scores
 from trimtab.policies import check
@@ -168,7 +169,7 @@ def outcome(setup: Setup, found: Found) -> dict[str, Any]:
     tables = [table for name in setup.parts or PARTS for table in PARTS[name][1](setup, found)]
     return {
         "tables": tables,
-        "claims": claims(tables),
+        "claims": as_rows(claims(tables)),
         "trace": setup.trace("|".join(setup.arms()), AT).replace(
             f"={AT:g}", "=" + _listed(setup.loads())
         ),

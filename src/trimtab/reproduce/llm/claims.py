@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from trimtab.reproduce.tables import Row, Table, rows_of
-
-Claim = dict[str, Any]
+from trimtab.claims import Claim, listed
+from trimtab.reproduce.tables import Row, Table, measured_text, rows_of
 
 Q, OTHERS = "q", ("sarsa", "fixed")
 REPLANNER, MYOPIC = "replanner", "myopic"
@@ -20,7 +18,6 @@ DESERVES = (
     ("constant regret", 0.10, None),
     ("myopic regret", 0.05, None),
 )
-MOST_TOLD = 4
 FIXED_ACCURACY, FIXED_PRECISION = 0.74, 0.71  # of the paper's Fixed-Policy
 
 
@@ -42,24 +39,18 @@ def claims(tables: Sequence[Table]) -> list[Claim]:
     ]
 
 
-def told(one: Row) -> str:
+def row_text(one: Row) -> str:
     """A row as evidence: where, who, how much."""
-    ends = "" if one["low"] is None else f" [{one['low']:.3f}, {one['high']:.3f}]"
-    return f"{one['arm']}: {one['policy']}, {one['metric']} {one['ours']:.3f}{ends}"
+    return f"{one['arm']}: {one['policy']}, {one['metric']} {measured_text(one)}"
 
 
-def _claim(claim: str, rows: Sequence[Row], wrong: Sequence[Row], unclear: Sequence[Row]) -> Claim:
+def _judged(claim: str, rows: Sequence[Row], wrong: Sequence[Row], unclear: Sequence[Row]) -> Claim:
     """Holds where rows were measured and none is wrong; None where an interval leaves it open."""
     if not rows:
-        return {"claim": claim, "holds": None, "evidence": "not measured in this run"}
-    shown = sorted([*wrong, *unclear] or rows, key=lambda one: one["ours"])
-    more = len(shown) - MOST_TOLD
-    evidence = "; ".join(map(told, shown[:MOST_TOLD])) + (f"; and {more} more" if more > 0 else "")
-    return {
-        "claim": claim,
-        "holds": False if wrong else (None if unclear else True),
-        "evidence": evidence,
-    }
+        return Claim(claim)
+    worst_first = sorted([*wrong, *unclear] or rows, key=lambda one: one["ours"])
+    holds = False if wrong else (None if unclear else True)
+    return Claim(claim, holds, listed([row_text(one) for one in worst_first]))
 
 
 def _at_least(claim: str, rows: Sequence[Row], least: float) -> Claim:
@@ -68,7 +59,7 @@ def _at_least(claim: str, rows: Sequence[Row], least: float) -> Claim:
     unclear = [
         one for one in rows if one not in wrong and one["low"] is not None and one["low"] < least
     ]
-    return _claim(claim, rows, wrong, unclear)
+    return _judged(claim, rows, wrong, unclear)
 
 
 def _deserves(tables: Sequence[Table]) -> Claim:
@@ -78,7 +69,7 @@ def _deserves(tables: Sequence[Table]) -> Claim:
         rows += found
         wrong += [one for one in found if least is not None and one["ours"] < least]
         wrong += [one for one in found if most is not None and one["ours"] > most]
-    return _claim(
+    return _judged(
         "the world deserves learning: 6 or more optimal actions, none in over 60 % of visits, the "
         "best constant loses 10 % or more and the myopic planner 5 % or more",
         rows,
@@ -116,7 +107,7 @@ def _near_optimum(tables: Sequence[Table]) -> Claim:
         if one not in wrong and one["high"] is not None and one["high"] > NEAR_OPTIMUM
     ]
     claim = f"Q-learning's total reward is within {NEAR_OPTIMUM:.0%} of the optimum's"
-    return _claim(claim, rows, wrong, unclear)
+    return _judged(claim, rows, wrong, unclear)
 
 
 def _replanner_wrong(tables: Sequence[Table]) -> Claim:
@@ -160,17 +151,15 @@ def _thrifty(tables: Sequence[Table]) -> Claim:
     ]
     wrong = [one for one in rows if one["ours"] > 0]
     claim = "Q-learning has both the shorter steps and the lower power of the paper's three"
-    return _claim(claim, rows, wrong, [])
+    return _judged(claim, rows, wrong, [])
 
 
 def _constant_cannot() -> Claim:
     """A constant that is right in a share p has weighted precision p^2: the rest is never said."""
     most = FIXED_ACCURACY**2
-    return {
-        "claim": "the paper's Fixed-Policy can be one constant action",
-        "holds": most >= FIXED_PRECISION,
-        "evidence": (
-            f"a constant with accuracy {FIXED_ACCURACY} has weighted precision "
-            f"{FIXED_ACCURACY}^2 = {most:.2f}; the paper's is {FIXED_PRECISION}"
-        ),
-    }
+    return Claim(
+        "the paper's Fixed-Policy can be one constant action",
+        most >= FIXED_PRECISION,
+        f"a constant with accuracy {FIXED_ACCURACY} has weighted precision "
+        f"{FIXED_ACCURACY}^2 = {most:.2f}; the paper's is {FIXED_PRECISION}",
+    )

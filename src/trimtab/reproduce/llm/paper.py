@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from trimtab.claims import as_rows
 from trimtab.errors import UnknownName
 from trimtab.llm.world.cpu_traces import MEASURED
 from trimtab.reproduce.asked import Asked
@@ -154,7 +155,7 @@ def outcome(setup: Setup, found: Found) -> dict[str, Any]:
     ]
     return {
         "tables": tables,
-        "claims": claims(tables),
+        "claims": as_rows(claims(tables)),
         "trace": f"{', '.join(setup.sources())}; {setup.epochs():,} epochs of learning",
         "seeds": setup.of_seeds(),
     }

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from trimtab.reproduce.tables import Row, Table, places, rows_of
-
-Claim = dict[str, Any]
+from trimtab.claims import Claim
+from trimtab.reproduce.tables import Row, Table, measured_text, places, rows_of
 
 OURS, LEARNED, BOUND = "priced", "learned", "bound"
 HEURISTICS = ("max_batch", "slack_fit", "rate")
@@ -37,20 +35,19 @@ def claims(tables: Sequence[Table]) -> list[Claim]:
     ]
 
 
-def _claim(claim: str, rows: Sequence[Row], wrong: Sequence[Row]) -> Claim:
+def _judged(claim: str, rows: Sequence[Row], wrong: Sequence[Row]) -> Claim:
     """Holds where rows were measured and none is wrong; the evidence is what is wrong, or the
     nearest to it.
     """
     if not rows:
-        return {"claim": claim, "holds": None, "evidence": "not measured in this run"}
+        return Claim(claim)
     least = sorted(wrong or rows, key=lambda one: one["ours"])[:4]
-    return {"claim": claim, "holds": not wrong, "evidence": "; ".join(map(_told, least))}
+    return Claim(claim, not wrong, "; ".join(map(_row_text, least)))
 
 
-def _told(one: Row) -> str:
+def _row_text(one: Row) -> str:
     where = [str(one[key]) for key in ("arm", "load") if key in one]
-    ends = "" if one["low"] is None else f" [{one['low']:.3f}, {one['high']:.3f}]"
-    return " ".join([*where, f"{one['policy']}, {one['metric']}: {one['ours']:.3f}{ends}"])
+    return " ".join([*where, f"{one['policy']}, {one['metric']}: {measured_text(one)}"])
 
 
 def _held(tables: Sequence[Table]) -> Claim:
@@ -60,19 +57,19 @@ def _held(tables: Sequence[Table]) -> Claim:
         if most and most[0]["ours"] >= IN_TIME:
             rows += rows_of(tables, "slim-in-time", policy=OURS, **where)
     wrong = [one for one in rows if one["ours"] < IN_TIME]
-    return _claim(f"{OURS} answers 99 % in time wherever the bound permits it", rows, wrong)
+    return _judged(f"{OURS} answers 99 % in time wherever the bound permits it", rows, wrong)
 
 
 def _beside(tables: Sequence[Table]) -> list[Claim]:
     fixed = rows_of(tables, "slim-beside", metric=f"{OURS} less the best fixed width")
     half = rows_of(tables, "slim-beside", metric="share of the way to the bound")
     return [
-        _claim(
+        _judged(
             f"{OURS} is below the best fixed width in no cell",
             fixed,
             [one for one in fixed if one["ours"] < 0],
         ),
-        _claim(
+        _judged(
             f"{OURS} goes at least half the way from the best heuristic to the bound in every cell",
             half,
             [one for one in half if one["ours"] < HALF],
@@ -83,7 +80,7 @@ def _beside(tables: Sequence[Table]) -> list[Claim]:
 def _learned(tables: Sequence[Table]) -> Claim:
     rows = rows_of(tables, "slim-beside", metric=f"{OURS} less the learned router")
     wrong = [one for one in rows if one["ours"] < -LITTLE]
-    return _claim(f"the learned router gains {LITTLE:g} points on {OURS} in no cell", rows, wrong)
+    return _judged(f"the learned router gains {LITTLE:g} points on {OURS} in no cell", rows, wrong)
 
 
 def _light(tables: Sequence[Table]) -> Claim:
@@ -93,7 +90,7 @@ def _light(tables: Sequence[Table]) -> Claim:
         for one in rows_of(tables, "slim-change", policy="light", metric=metric, load=SATURATED)
     ]
     wrong = [one for one in rows if one["ours"] > -LESS[one["metric"]]]
-    return _claim(
+    return _judged(
         "weights on latency and energy cut latency by 96 % and energy, counted as in the paper, by "
         "97 % against random routing",
         rows,
@@ -109,7 +106,7 @@ def _balanced(tables: Sequence[Table]) -> Claim:
         for one in rows_of(tables, "slim-change", policy="balanced", metric=metric, load=SATURATED)
     ]
     wrong = [one for one in rows if (one["ours"] <= 0) == (one["metric"] == "accuracy")]
-    return _claim(
+    return _judged(
         "balanced weights are at once more accurate, faster and less variable than random routing",
         rows,
         wrong,
@@ -120,4 +117,4 @@ def _tuples(tables: Sequence[Table]) -> Claim:
     rows = rows_of(tables, "slim-accuracy", policy="0.25-0.5-0.75-1")
     other = rows_of(tables, "slim-accuracy", policy="1-0.75-0.5-0.25")
     wrong = [one for one in rows for two in other if one["ours"] <= two["ours"]]
-    return _claim("later segments matter most: .25-.5-.75-1 beats 1-.75-.5-.25", rows, wrong)
+    return _judged("later segments matter most: .25-.5-.75-1 beats 1-.75-.5-.25", rows, wrong)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trimtab.claims import Claim, as_rows
 from trimtab.reproduce.asked import Asked
 from trimtab.reproduce.slim.trials import router
 from trimtab.reproduce.tables import Row, mean_row
@@ -104,19 +105,19 @@ def outcome(setup: Setup, found: Mapping[str, Any]) -> dict[str, Any]:
     tables = [{"name": "slim-live", "rows": figures}, {"name": "slim-live-ratio", "rows": ratios}]
     return {
         "tables": tables,
-        "claims": [_near(steady, "p50_ms"), _near(steady, "p99_ms")],
+        "claims": as_rows(_near(steady, metric) for metric in ("p50_ms", "p99_ms")),
         "trace": f"{'|'.join(SHAPES)} arrivals, live on this machine and simulated",
         "seeds": setup.of_seeds(),
     }
 
 
-def _near(ratios: Sequence[Row], metric: str) -> dict[str, Any]:
+def _near(ratios: Sequence[Row], metric: str) -> Claim:
     rows = [one for one in ratios if one["metric"] == metric]
     far = [one for one in rows if abs(one["ours"] - 1) > NEAR]
     worst = sorted(rows, key=lambda one: -abs(one["ours"] - 1))[:4]
-    told = [f"{one['policy']} {one['arm']} {one['load']}: {one['ours']:.2f}" for one in worst]
+    texts = [f"{one['policy']} {one['arm']} {one['load']}: {one['ours']:.2f}" for one in worst]
     claim = (
         f"live and simulated {metric} differ by at most {NEAR:.0%} in every cell in which both "
         f"answer {KEEPS_UP:g} % in time"
     )
-    return {"claim": claim, "holds": not far if rows else None, "evidence": "; ".join(told)}
+    return Claim(claim, not far if rows else None, "; ".join(texts))

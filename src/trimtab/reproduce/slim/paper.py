@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from trimtab.claims import as_rows
 from trimtab.errors import UnknownName
 from trimtab.reproduce.asked import Asked
 from trimtab.reproduce.slim.claims import BESIDE, HEURISTICS, LEARNED, OURS, SATURATED, claims
@@ -134,7 +135,7 @@ def outcome(setup: Setup, found: Found) -> dict[str, Any]:
     tables = [table for name in setup.wanted() for table in PARTS[name][1](setup, found)]
     return {
         "tables": tables,
-        "claims": claims(tables),
+        "claims": as_rows(claims(tables)),
         "trace": f"{'|'.join(setup.shapes())}, {setup.requests():,} requests a run",
         "seeds": setup.of_seeds(),
     }

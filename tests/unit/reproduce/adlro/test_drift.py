@@ -135,7 +135,7 @@ def test_an_alarm_counts_as_a_hit_only_if_it_names_what_changed():
     tables = outcome(setup, found)["tables"]
     rows = {row["metric"]: row["ours"] for row in tables[2]["rows"] if row["arm"] == "noisy"}
     assert rows == {"noticed": 0.5, "delay_jobs": 40.0, "other_alarms": 1.0, "false_alarms": 1.0}
-    assert claims(tables)[0]["holds"] is False
+    assert claims(tables)[0].holds is False
 
 
 def ratio(low, high, policy=MEMORY, other=STALE, name="new-class"):
@@ -146,7 +146,7 @@ def ratio(low, high, policy=MEMORY, other=STALE, name="new-class"):
 @pytest.mark.parametrize(("high", "holds"), [(0.95, True), (1.05, False)])
 def test_a_gain_is_claimed_only_beyond_chance(high, holds):
     found = claims([{"name": "drift-ratios", "rows": [ratio(0.8, high)]}])
-    said = {claim["claim"]: claim["holds"] for claim in found}
+    said = {claim.text: claim.holds for claim in found}
     claim = "correcting speeds at once helps beyond chance where a new kind of job comes"
     assert said[claim] is holds
 

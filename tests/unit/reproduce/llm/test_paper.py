@@ -140,8 +140,8 @@ def tables_with(**values):
     ],
 )
 def test_a_claim_holds_as_its_rows_say(values, words, holds):
-    found = [one for one in claims(tables_with(**values)) if words in one["claim"]]
-    assert [one["holds"] for one in found] == [holds]
+    found = [one for one in claims(tables_with(**values)) if words in one.text]
+    assert [one.holds for one in found] == [holds]
 
 
 def test_parts_choose_arms_and_a_recorded_trace_takes_the_place_of_generated_ones(tmp_path):

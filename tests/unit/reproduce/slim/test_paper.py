@@ -103,7 +103,7 @@ def cells(ours, fixed=70.0, bound=80.0, share=100.0):
     ],
 )
 def test_claims_of_the_objective_follow_the_rows(given, verdicts):
-    assert [claim["holds"] for claim in claims(cells(**given))[:3]] == verdicts
+    assert [claim.holds for claim in claims(cells(**given))[:3]] == verdicts
 
 
 def test_energy_as_the_paper_counts_is_power_times_latency():
