@@ -34,6 +34,6 @@ def whole(path: str | Path) -> Iterator[Path]:
         yield place
         with place.open("rb") as written:
             os.fsync(written.fileno())
-        os.replace(place, path)
+        place.replace(path)
     finally:
         place.unlink(missing_ok=True)

@@ -27,7 +27,7 @@ OPTIONS_FILE = "twin.json"
 
 
 def opened(out: Path, options: Options) -> None:
-    """Make the folder, or check that what is in it is the same twin."""
+    """Make the folder, or check that it holds the same twin and clear what was cut short."""
     path = out / OPTIONS_FILE
     wanted = options._asdict()
     if not path.exists():
@@ -47,6 +47,8 @@ def opened(out: Path, options: Options) -> None:
                 f"{path}: {name} is {found.get(name)!r} there and {value!r} here;"
                 " give the same options to go on with that twin, or another folder"
             )
+    for unfinished in out.rglob(".*.part"):
+        unfinished.unlink()
 
 
 def closed(out: Path, options: Options, made: dict[str, Any]) -> None:

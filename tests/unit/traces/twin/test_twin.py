@@ -307,7 +307,7 @@ def test_deleted_parts_are_made_again_to_the_byte_and_others_kept(tiny, tmp_path
     for name in ("batch_task.parquet", "batch_instance/part-00025.parquet"):
         (tmp_path / "twin" / name).unlink()
     (tmp_path / "twin" / "machine_usage" / "part-00003.parquet").unlink()
-    (tmp_path / "twin" / "machine_usage" / "part-00003.parquet.part").write_bytes(b"half a file")
+    (tmp_path / "twin" / "machine_usage" / ".part-00003.parquet.1.part").write_bytes(b"half a file")
     made = make_tiny(tmp_path / "twin")
     assert digests(tmp_path / "twin") == digests(tiny)
     assert kept.stat().st_mtime_ns == before
