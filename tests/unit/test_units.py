@@ -10,9 +10,11 @@ from trimtab.units import (
     axis_unit,
     duration,
     figures,
+    joules,
     number,
     percent,
     readable,
+    seconds,
     size_bytes,
     three_digits,
     unit,
@@ -96,6 +98,28 @@ def test_amounts_run_from_the_least_to_the_most(values, text):
 )
 def test_a_duration_has_the_largest_unit_that_leaves_two_of_it(seconds, text):
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0012, "1.2 ms"),
+        (0.9999, "1e+03 ms"),
+        (1.0, "1 s"),
+        (12.345, "12.3 s"),
+        (1000.0, "1,000 s"),
+        (12345.6, "12,346 s"),
+    ],
+)
+def test_a_time_of_a_step_is_in_milliseconds_or_seconds(value, text):
+    assert seconds(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(5.0, "5 J"), (1500.0, "1.5 kJ"), (2.5e6, "2.5 MJ"), (3e9, "3 GJ")]
+)
+def test_an_energy_of_a_step_is_in_joules(value, text):
+    assert joules(value) == text
 
 
 @pytest.mark.parametrize(
