@@ -27,6 +27,9 @@ METRICS = {  # of those that the exporter has by default
     "FB_RESERVED": "reserved_mb",
 }
 PERCENT = ("util", "mem_bandwidth")
+# Read here and not by prometheus_client's parser: that one names no line of the text, takes a value
+# with two times for one with a time, and stops at the first line that it cannot read, also where
+# it is of a metric that we do not use. And what reads GPUs needs no package of the extra `serve`.
 NAME = re.compile(r"[A-Za-z_:][\w:]*")
 LABEL = re.compile(r'\s*([A-Za-z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*,?')
 ESCAPED = {r"\\": "\\", r"\"": '"', r"\n": "\n"}

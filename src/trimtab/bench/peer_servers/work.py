@@ -23,7 +23,7 @@ from trimtab.serving.nouns import SEGMENTS
 
 HOST = "127.0.0.1"
 MODELS = ("noop", "net")
-SIDE, CLASSES, PIXELS = 32, 100, 3 * 32 * 32
+SIDE, CLASSES = 32, 100
 IMAGE = (3, SIDE, SIDE)
 BATCH = 8  # images that a peer puts together at most
 WAIT_S = 0.002  # for which it may hold the first of them
