@@ -96,7 +96,7 @@ ORDER = {
         {"baselines", "adlro", "dqn"},
         {"__init__"},  # finds a policy by its name
     ],
-    "reproduce": [{"asked", "tables", "trials"}, {"adlro", "llm", "slim"}, {"__init__"}],
+    "reproduce": [{"options", "tables", "trials"}, {"adlro", "llm", "slim"}, {"__init__"}],
     "report": [{"__init__", "drawing", "markup"}, {"compare", "pages", "prepare"}],
     "bench": [
         {"__init__", "chosen", "inputs", "peers", "peer_servers"},

@@ -71,7 +71,7 @@ def test_a_run_begun_on_threads_goes_on_there(on_ray, twin, on_threads, tmp_path
             raise Stopped
 
     with pytest.raises(Stopped):
-        prepare(twin, tmp_path / "out", told=stopping)
+        prepare(twin, tmp_path / "out", progress=stopping)
     prepare(twin, tmp_path / "out", workers=on_ray, memory_bytes=LEAST_MEMORY)
     assert hashes(tmp_path / "out") == on_threads
 

@@ -65,18 +65,18 @@ def chosen(only: Sequence[str] | None, group: str = "engine") -> list[str]:
 def measured(
     setup: Setup,
     names: Sequence[str],
-    told: Callable[[str], None] | None = None,
+    begun: Callable[[str], None] | None = None,
     group: str = "engine",
 ) -> Iterator[Row]:
-    """One row a name, as soon as each is finished; `told` hears what is measured next."""
+    """One row a name, as soon as each is finished; `begun` hears what is measured next."""
     lone = (setup.pods is None) != (setup.nodes is None)
     if lone or (setup.order is not None and setup.pods is None):
         raise TraceError(
             "openb's pods, nodes and order belong together; give --pods and --nodes with --order"
         )
     for name in names:
-        if told:
-            told(name)
+        if begun:
+            begun(name)
         found: Measured = group_of(group)[name](setup)
         yield Row(name, found.value, found.unit, found.peers)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from trimtab.arrays import Array
 from trimtab.compiled import compiled
-from trimtab.load.sums import asked
+from trimtab.load.sums import fixed_share
 
 # columns of `level` and `change` of machines: number, CPU and memory of each
 RUNNING, SERVICES = 0, 3
@@ -35,7 +35,7 @@ def move(
     """Step levels up or down; a time before the block counts from the beginning of the block."""
     for i in range(len(at_ms)):
         each = np.int64(count[i])
-        step = (each, each * asked(cpu[i]), each * asked(mem[i]))
+        step = (each, each * fixed_share(cpu[i]), each * fixed_share(mem[i]))
         window = at_ms[i] // window_ms - first_window
         if window < 0:
             for k in range(3):

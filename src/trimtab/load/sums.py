@@ -79,7 +79,7 @@ def empty_use(windows: int, services: int) -> Array:
 
 
 @compiled
-def asked(share: float) -> int | np.int64:
+def fixed_share(share: float) -> int | np.int64:
     """Whole 2**-24ths of a share; a plan that is missing asks for nothing."""
     return np.int64(np.rint(share * ASKED)) if np.isfinite(share) else np.int64(0)
 
@@ -258,8 +258,8 @@ def add_running(
                 start_ms[i],
                 end_ms[i],
                 instances,
-                instances * asked(cpu[i]),
-                instances * asked(mem[i]),
+                instances * fixed_share(cpu[i]),
+                instances * fixed_share(mem[i]),
             )
 
 
@@ -292,8 +292,8 @@ def add_waiting(
                 runnable_ms[i],
                 start_ms[i],
                 instances,
-                instances * asked(cpu[i]),
-                instances * asked(mem[i]),
+                instances * fixed_share(cpu[i]),
+                instances * fixed_share(mem[i]),
             )
 
 
@@ -320,6 +320,6 @@ def add_services(
             deploy_ms[i],
             remove_ms[i],
             1,
-            asked(cpu[i]),
-            asked(mem[i]),
+            fixed_share(cpu[i]),
+            fixed_share(mem[i]),
         )

@@ -18,10 +18,10 @@ from trimtab.load.sums import (
     add_service_use,
     add_services,
     add_waiting,
-    asked,
     empty_queue,
     empty_sums,
     empty_use,
+    fixed_share,
 )
 
 NAN = np.nan
@@ -212,7 +212,7 @@ def test_intervals_in_blocks_are_what_counting_every_millisecond_gives(rows, cut
             run(sums, first, start, start + length, node, count, cpu=0.3)
     sums = np.concatenate([sums for _, sums in blocks])
     assert (sums[:, :, AT.running_ms] == counted).all()
-    assert (sums[:, :, AT.batch_cpu_ms] == counted * asked(0.3)).all()
+    assert (sums[:, :, AT.batch_cpu_ms] == counted * fixed_share(0.3)).all()
 
 
 @pytest.mark.parametrize(("one", "machines"), [(FIXED, 28_600), (ASKED, 1_800_000)])

@@ -13,7 +13,7 @@ import orjson
 import uvicorn
 
 from trimtab.arrays import Array
-from trimtab.bench.peer_servers.work import BATCH, HOST, IMAGE, Answers, answers, asked
+from trimtab.bench.peer_servers.work import BATCH, HOST, IMAGE, Answers, answers, options
 
 MODEL = "TRIMTAB_BENCH_MODEL"
 JSON_SIZE = b"inference-header-content-length"
@@ -105,7 +105,7 @@ def app_from_environment() -> Any:
 
 
 if __name__ == "__main__":
-    given = asked()
+    given = options()
     os.environ[MODEL] = given.model
     uvicorn.run(
         f"{__spec__.name}:app_from_environment", factory=True, workers=given.processes, host=HOST,

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import signal
 
-from trimtab.bench.peer_servers.work import CLASSES, HOST, IMAGE, asked
+from trimtab.bench.peer_servers.work import CLASSES, HOST, IMAGE, options
 from trimtab.serving.front.http_front import HttpFront
 from trimtab.serving.nouns import Metadata, Spec, ZeroFleet
 
@@ -28,7 +28,7 @@ async def serve(port: int) -> None:
 
 
 if __name__ == "__main__":
-    given = asked()
+    given = options()
     if given.model != "noop":
         raise SystemExit("the front alone has no network: ask for --model noop")
     try:

@@ -8,7 +8,7 @@ import litserve
 import numpy as np
 
 from trimtab.arrays import Array
-from trimtab.bench.peer_servers.work import BATCH, HOST, IMAGE, WAIT_S, answers, asked
+from trimtab.bench.peer_servers.work import BATCH, HOST, IMAGE, WAIT_S, answers, options
 
 
 class Single(litserve.LitAPI):  # type: ignore[misc]
@@ -46,7 +46,7 @@ class Batched(Single):
 
 
 if __name__ == "__main__":
-    given = asked()
+    given = options()
     if given.model == "noop":
         api = Single(given.model)
     else:

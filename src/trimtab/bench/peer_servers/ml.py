@@ -14,7 +14,7 @@ from mlserver.parallel import worker
 from mlserver.types import InferenceRequest, InferenceResponse
 from mlserver.utils import install_uvloop_event_loop
 
-from trimtab.bench.peer_servers.work import BATCH, HOST, IMAGE, WAIT_S, answers, asked
+from trimtab.bench.peer_servers.work import BATCH, HOST, IMAGE, WAIT_S, answers, options
 
 
 class Model(MLModel):  # type: ignore[misc]
@@ -63,5 +63,5 @@ async def serve(model: str, port: int, processes: int) -> None:
 
 
 if __name__ == "__main__":
-    given = asked()
+    given = options()
     asyncio.run(serve(given.model, given.port, given.processes))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import runpy
 import sys
 
-from trimtab.bench.peer_servers.work import HOST, asked
+from trimtab.bench.peer_servers.work import HOST, options
 
 OPTIONS = {"noop": ["--noop"], "net": []}
 WIDTHS = "0.25,0.25,0.25,0.25"  # of the peers, for equal work
@@ -19,6 +19,6 @@ def words(model: str, port: int, processes: int = 1) -> list[str]:
 
 
 if __name__ == "__main__":
-    given = asked()
+    given = options()
     sys.argv = ["trimtab", *words(given.model, given.port, given.processes)]
     runpy.run_module("trimtab", run_name="__main__", alter_sys=True)

@@ -13,7 +13,7 @@ import ray
 from ray import serve
 
 from trimtab.arrays import Array
-from trimtab.bench.peer_servers.work import BATCH, HOST, IMAGE, WAIT_S, answers, asked
+from trimtab.bench.peer_servers.work import BATCH, HOST, IMAGE, WAIT_S, answers, options
 
 
 async def read(request: Any) -> Array:
@@ -47,7 +47,7 @@ class Batched:
 
 
 if __name__ == "__main__":
-    given = asked()
+    given = options()
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     ended = threading.Event()
     ray.init(

@@ -31,7 +31,7 @@ WAIT_S = 0.002  # for which it may hold the first of them
 Answers = Callable[[Array], Array]  # (N, 3, 32, 32) pixels to (N, 100) logits
 
 
-class Asked(argparse.Namespace):
+class Options(argparse.Namespace):
     """The command line of a server."""
 
     model: str
@@ -40,14 +40,14 @@ class Asked(argparse.Namespace):
     processes: int  # that compute
 
 
-def asked() -> Asked:
+def options() -> Options:
     """Read the command line, and end this process group when its time or its parent is gone."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", choices=MODELS, required=True)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--limit-s", type=float, default=600.0)
     parser.add_argument("--processes", type=int, default=1)
-    found = parser.parse_args(namespace=Asked())
+    found = parser.parse_args(namespace=Options())
     threading.Thread(target=watch, args=(found.limit_s, os.getppid()), daemon=True).start()
     return found
 

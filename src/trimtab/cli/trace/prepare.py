@@ -92,11 +92,11 @@ def trace_prepare(
     with resumable():
         if Path(source).is_dir() and not is_load(source):
             tables = dict(named("--table", text, "batch_task=part.csv") for text in table or ())
-            with steps_bar() as told:
+            with steps_bar() as progress:
                 manifest = prepare(
                     source, to, options=options, memory_bytes=memory_bytes, tables=tables,
                     verified=verify,
-                    workers=on_ray(ray) if ray else None, told=told,
+                    workers=on_ray(ray) if ray else None, progress=progress,
                 )  # fmt: skip
         else:
             from trimtab.traces.load.samples_file import read_samples

@@ -160,8 +160,8 @@ def generate_twin(to: Path, seed: int, params: dict[str, Any], json_file: str | 
         if type(value) is not int and (WHOLE[key] or type(value) is not float):
             wanted = "a whole number" if WHOLE[key] else "a number"
             raise TrimtabError(f"{TWIN}: {key}={value!r} is not {wanted}; give one")
-    with resumable(), steps_bar() as told:
-        made = write_twin(to, seed=seed, told=told, **params)
+    with resumable(), steps_bar() as progress:
+        made = write_twin(to, seed=seed, progress=progress, **params)
     if json_file:
         write_json(json_file, made)
     if json_file != "-":

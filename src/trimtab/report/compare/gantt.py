@@ -46,7 +46,7 @@ def gantt(
     there is room: not at the number of a device. The caption says what is left out.
     """
     ran, first_s = series.pieces(result), series.span_s(result)[0]
-    node_rows = _nodes_shown(result, ran)
+    node_rows = _drawn_nodes(result, ran)
     within_s = within_s or window_s(result)
     inside = np.isin(ran["node"], node_rows)
     inside &= (ran["start_s"] < within_s[1]) & (ran["end_s"] >= within_s[0])
@@ -99,7 +99,7 @@ def window_s(result: Result) -> tuple[float, float]:
     """All of the time, or around the longest queue as much as holds a readable number of pieces."""
     first_s, last_s = series.span_s(result)
     ran = series.pieces(result)
-    ran = ran[np.isin(ran["node"], _nodes_shown(result, ran))]
+    ran = ran[np.isin(ran["node"], _drawn_nodes(result, ran))]
     if len(ran) <= MOST_PIECES:
         return first_s, max(last_s, first_s + 1e-9)
     queue = series.queue_length(result)
@@ -112,7 +112,7 @@ def window_s(result: Result) -> tuple[float, float]:
     )
 
 
-def _nodes_shown(result: Result, ran: Array) -> Array:
+def _drawn_nodes(result: Result, ran: Array) -> Array:
     """The rows of the nodes to draw: all, or those of each kind in turn that ran most."""
     nodes = len(result.cluster)
     if nodes <= MOST_NODES:

@@ -187,10 +187,10 @@ def _panel_axis(ax: Axes, share: bool) -> None:
     ax.set_xlabel("")
 
 
-def _panel_name(ax: Axes, name: str, told: str) -> None:
+def _panel_name(ax: Axes, name: str, mean: str) -> None:
     beside: dict[str, Any] = {"transform": ax.transAxes, "va": "center"}
     ax.text(1.012, 0.66, name, fontweight="bold", **beside)
-    ax.text(1.012, 0.27, told, color=FAINT, fontsize=8.5, **beside)
+    ax.text(1.012, 0.27, mean, color=FAINT, fontsize=8.5, **beside)
 
 
 def _time_axis(ax: Axes, span_s: tuple[float, float], over: str = "") -> float:

@@ -13,7 +13,7 @@ from trimtab.claims import Claim, as_rows
 from trimtab.errors import TrimtabError, UnknownName
 from trimtab.policies import named
 from trimtab.reproduce.adlro.claims import row_text
-from trimtab.reproduce.asked import Asked
+from trimtab.reproduce.options import Options
 from trimtab.reproduce.tables import Row, Table, mean_row, ratio_row, rows_of
 from trimtab.reproduce.trials import Trial
 
@@ -48,7 +48,7 @@ NOTES = {
 
 
 @dataclass(frozen=True)
-class Setup(Asked):
+class Setup(Options):
     """3 seeds of 60,000 decisions, 1 of 10,000 where it shall be quick."""
 
     def __post_init__(self) -> None:

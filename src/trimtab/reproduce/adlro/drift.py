@@ -22,7 +22,7 @@ from trimtab.policies.adlro.drift import DriftPolicy, Stream
 from trimtab.policies.adlro.policy import AdlroPolicy
 from trimtab.policies.adlro.stretches import revised
 from trimtab.reproduce.adlro.drifting import SCENARIOS, SLOWER, DriftingBackend, Scenario, scenario
-from trimtab.reproduce.asked import Asked
+from trimtab.reproduce.options import Options
 from trimtab.reproduce.tables import Row, Table, mean_row, measured_text, ratio_row, row, rows_of
 from trimtab.reproduce.trials import Trial, finished
 from trimtab.run import run
@@ -54,7 +54,7 @@ NOTES = {
 
 
 @dataclass(frozen=True)
-class Setup(Asked):
+class Setup(Options):
     """5 seeds of 800 jobs, 2 of 400 where it shall be quick; `parts` are names of SCENARIOS."""
 
     def __post_init__(self) -> None:
@@ -87,15 +87,15 @@ def measured(
     seeds: int | None = None,
     jobs: int | None = None,
     quick: bool = False,
-    told: Callable[[str], None] | None = None,
+    ended: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
-    """Run all of it in this process; `told` hears the name of each trial as it ends."""
+    """Run all of it in this process; `ended` hears the name of each trial as it ends."""
     setup = Setup(seeds, jobs, quick)
     found = {}
     for trial, got in finished(planned(setup), workers=1):
         found[trial.key] = got
-        if told is not None:
-            told(trial.name)
+        if ended is not None:
+            ended(trial.name)
     return outcome(setup, found)
 
 
@@ -121,7 +121,7 @@ def _detector_trial(setup: Setup) -> Trial:
     )
 
 
-class Told:
+class TrueSpeeds:
     """Shows a policy the true speeds from the second of the change on."""
 
     def __init__(self, policy: Policy, of: Scenario) -> None:
@@ -140,7 +140,7 @@ def policy_of(name: str, of: Scenario, seed: int) -> Policy:
         return DriftPolicy(tuner=at_once(of.cluster, MODELS), seed=seed)
     if name in (MEMORY, RUN_TIMES):
         return DriftPolicy(progress=name == MEMORY, seed=seed)
-    return Told(AdlroPolicy(), of) if name == BOUND else named(name, seed)
+    return TrueSpeeds(AdlroPolicy(), of) if name == BOUND else named(name, seed)
 
 
 def played(policy: str, name: str, arm: str, seed: int, jobs: int) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from trimtab.reproduce.adlro.claims import (
     SATURATED,
     claims,
 )
-from trimtab.reproduce.asked import Asked
+from trimtab.reproduce.options import Options
 from trimtab.reproduce.tables import Row, Table, column, mean_row, ratio_row, row, score_rows
 from trimtab.reproduce.trials import Trial
 
@@ -107,7 +107,7 @@ def _problem(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Setup(Asked):
+class Setup(Options):
     """10 seeds of 600 jobs, 3 of 400 where it shall be quick; `parts` are names of PARTS."""
 
     def __post_init__(self) -> None:
@@ -153,7 +153,7 @@ class Setup(Asked):
         return (AT,) if self.quick else ELSEWHERE_LOADS
 
 
-Found = Mapping[str, Any]  # key of a trial: its outcome
+Outcomes = Mapping[str, Any]  # key of a trial: its outcome
 
 
 def planned(setup: Setup) -> list[Trial]:
@@ -164,7 +164,7 @@ def planned(setup: Setup) -> list[Trial]:
     return list({trial.key: trial for trial in trials}.values())
 
 
-def outcome(setup: Setup, found: Found) -> dict[str, Any]:
+def outcome(setup: Setup, found: Outcomes) -> dict[str, Any]:
     """The tables, and what they say to each claim."""
     tables = [table for name in setup.parts or PARTS for table in PARTS[name][1](setup, found)]
     return {
@@ -186,7 +186,7 @@ def _trial(policy: str, trace: str, cluster: str | None, seed: int) -> Trial:
 
 
 def _by_seed(
-    found: Found, policy: str, trace: str, cluster: str | None, seeds: Sequence[int]
+    found: Outcomes, policy: str, trace: str, cluster: str | None, seeds: Sequence[int]
 ) -> dict[int, dict[str, float]]:
     """Metrics under the names of the tables."""
     runs = {seed: found[_trial(policy, trace, cluster, seed).key] for seed in seeds}
@@ -207,7 +207,7 @@ def _load_trials(setup: Setup) -> list[Trial]:
     ]
 
 
-def _load_tables(setup: Setup, found: Found) -> list[Table]:
+def _load_tables(setup: Setup, found: Outcomes) -> list[Table]:
     means: list[Row] = []
     ratios: list[Row] = []
     scored: list[Row] = []
@@ -264,7 +264,7 @@ def _scores(runs: Runs, where: Mapping[str, Any]) -> list[Row]:
     return rows
 
 
-def _beside_paper(setup: Setup, found: Found) -> list[Row]:
+def _beside_paper(setup: Setup, found: Outcomes) -> list[Row]:
     """Table 1, and its ratios, which do not hang on a scale that the paper leaves open."""
     rows = []
     for arm in setup.arms():
@@ -300,7 +300,7 @@ def _case_trials(setup: Setup) -> list[Trial]:
     ]
 
 
-def _case_tables(setup: Setup, found: Found) -> list[Table]:
+def _case_tables(setup: Setup, found: Outcomes) -> list[Table]:
     cases = [
         (together, found[trial.key])
         for (_, together), trial in zip(_case_seeds(setup), _case_trials(setup))
@@ -335,7 +335,7 @@ def _elsewhere_trials(setup: Setup) -> list[Trial]:
     ]
 
 
-def _elsewhere_tables(setup: Setup, found: Found) -> list[Table]:
+def _elsewhere_tables(setup: Setup, found: Outcomes) -> list[Table]:
     rows: list[Row] = []
     for scene, (cluster, more) in setup.elsewhere().items():
         for load in setup.elsewhere_loads():
@@ -360,7 +360,7 @@ def _memory_trials(setup: Setup) -> list[Trial]:
     return [Trial(MEMORY, {"quick": setup.quick})] if there else []
 
 
-def _memory_tables(setup: Setup, found: Found) -> list[Table]:
+def _memory_tables(setup: Setup, found: Outcomes) -> list[Table]:
     rows: list[Row] = []
     for one in (one for trial in _memory_trials(setup) for one in found[trial.key]):
         name, where = one["method"], {"observations": one["observations"], "scene": one["scene"]}

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 from trimtab.claims import as_rows
 from trimtab.errors import UnknownName
 from trimtab.llm.world.cpu_traces import MEASURED
-from trimtab.reproduce.asked import Asked
 from trimtab.reproduce.llm.claims import MYOPIC, OTHERS, REPLANNER, Q, claims
 from trimtab.reproduce.llm.trials import OPTIMUM, POLICIES
+from trimtab.reproduce.options import Options
 from trimtab.reproduce.tables import Row, mean_row
 from trimtab.reproduce.trials import Trial
 
@@ -72,7 +72,7 @@ class Arm(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Setup(Asked):
+class Setup(Options):
     """10 seeds of 4,000,000 learning epochs, 4 of 2,000,000 where it shall be quick.
 
     `parts` are names of MODES and of SOURCES (generated traces that look like the published ones);
@@ -118,7 +118,7 @@ class Setup(Asked):
         return right + wrong
 
 
-Found = Mapping[str, Any]  # key of a trial: its outcome
+Outcomes = Mapping[str, Any]  # key of a trial: its outcome
 
 
 def planned(setup: Setup) -> list[Trial]:
@@ -138,7 +138,7 @@ def trials(setup: Setup, arm: Arm) -> list[Trial]:
     return [Trial(RUN, {**given, "seed": seed}) for seed in setup.of_seeds()]
 
 
-def outcome(setup: Setup, found: Found) -> dict[str, Any]:
+def outcome(setup: Setup, found: Outcomes) -> dict[str, Any]:
     """The tables, and what they say to each claim."""
     rows: list[Row] = []
     beside: list[Row] = []

@@ -43,7 +43,7 @@ QUANTILES = 400  # of batch times, to draw from
 STEPWISE = ("random", "light", "balanced")  # routed anew after every segment
 
 
-class Told(NamedTuple):
+class Gauges(NamedTuple):
     """What a fleet has measured of itself."""
 
     speeds: dict[str, float]  # of each server, against the profile
@@ -56,7 +56,7 @@ class Fleet(NamedTuple):
 
     port: int
 
-    def told(self) -> Told:
+    def gauges(self) -> Gauges:
         """What its metrics say."""
         with urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=10) as answer:
             text = answer.read().decode()
@@ -65,10 +65,11 @@ class Fleet(NamedTuple):
         margin = re.findall(r"^trimtab_serve_margin_ratio (\S+)$", text, re.MULTILINE)
         ratio = r'^trimtab_serve_batch_time_ratio_bucket\{le="([\d.]+)"\} (\S+)$'
         ratios = np.array(re.findall(ratio, text, re.MULTILINE), np.float64)
-        return Told({name: float(value) for name, value in sorted(found)}, float(margin[0]), ratios)
+        speeds = {name: float(value) for name, value in sorted(found)}
+        return Gauges(speeds, float(margin[0]), ratios)
 
 
-def spread(before: Told, after: Told) -> Array:
+def spread(before: Gauges, after: Gauges) -> Array:
     """(QUANTILES,) real over expected times of the batches between two moments."""
     counts = after.ratios[:, 1] - before.ratios[:, 1]
     if counts[-1] <= 0:
@@ -136,9 +137,9 @@ def live_and_simulated(
     # the simulation lets everything in
     with served("--shares", shares, "--queue-max", "4096", "--profile", profile, *words) as fleet:
         alone = drive_closed(fleet.port, image, ALONE_S, keep_every=1)
-        before = fleet.told()
+        before = fleet.gauges()
         drive(fleet.port, image, warming_s)
-        after = fleet.told()
+        after = fleet.gauges()
         driven = drive(fleet.port, image, arrival_s, keep_every=1)
     known = Known(
         speeds=list(after.speeds.values()),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trimtab.claims import Claim, as_rows
-from trimtab.reproduce.asked import Asked
+from trimtab.reproduce.options import Options
 from trimtab.reproduce.slim.trials import router
 from trimtab.reproduce.tables import Row, mean_row
 from trimtab.reproduce.trials import Trial
@@ -41,7 +41,7 @@ NOTES = {
 
 
 @dataclass(frozen=True)
-class Setup(Asked):
+class Setup(Options):
     """3 seeds of 20 s a run, 1 of 5 s where it shall be quick; `jobs` = requests a run.
 
     `profile` says what batches cost, and so on which device servers run: a shipped one by name, or

@@ -18,7 +18,7 @@ import numpy as np
 
 from trimtab.claims import as_rows
 from trimtab.errors import UnknownName
-from trimtab.reproduce.asked import Asked
+from trimtab.reproduce.options import Options
 from trimtab.reproduce.slim.claims import BESIDE, HEURISTICS, LEARNED, OURS, SATURATED, claims
 from trimtab.reproduce.slim.trials import BOUND, FIXED, router
 from trimtab.reproduce.tables import Row, Table, mean_row, row
@@ -81,7 +81,7 @@ NOTES = {
 
 
 @dataclass(frozen=True)
-class Setup(Asked):
+class Setup(Options):
     """5 seeds of 6,000 requests, 2 of 1,500 where it shall be quick.
 
     `parts` are names of PARTS; a file of Azure's LLM requests among them adds its arrivals to the
@@ -122,7 +122,7 @@ class Setup(Asked):
         return self.jobs or (1500 if self.quick else 6000)
 
 
-Found = Mapping[str, Any]  # key of a trial: its outcome
+Outcomes = Mapping[str, Any]  # key of a trial: its outcome
 
 
 def planned(setup: Setup) -> list[Trial]:
@@ -130,7 +130,7 @@ def planned(setup: Setup) -> list[Trial]:
     return [trial for name in setup.wanted() for trial in PARTS[name][0](setup)]
 
 
-def outcome(setup: Setup, found: Found) -> dict[str, Any]:
+def outcome(setup: Setup, found: Outcomes) -> dict[str, Any]:
     """The tables, and what they say to each claim."""
     tables = [table for name in setup.wanted() for table in PARTS[name][1](setup, found)]
     return {
@@ -145,7 +145,7 @@ def _none(setup: Setup) -> list[Trial]:
     return []
 
 
-def _accuracy_tables(setup: Setup, found: Found) -> list[Table]:
+def _accuracy_tables(setup: Setup, found: Outcomes) -> list[Table]:
     measured = load_weights(SHIPPED).accuracy
     rows = [
         row(
@@ -170,7 +170,7 @@ def _random_at(setup: Setup, load: float) -> list[Trial]:
     return [Trial(WITHOUT, {**given, "seed": seed}) for seed in setup.of_seeds()]
 
 
-def _random_tables(setup: Setup, found: Found) -> list[Table]:
+def _random_tables(setup: Setup, found: Outcomes) -> list[Table]:
     means: list[Row] = []
     changes: list[Row] = []
     for load in (CALM, SATURATED):
@@ -206,7 +206,7 @@ def _cells(setup: Setup) -> dict[tuple[str, float], list[Trial]]:
     }
 
 
-def _cell_tables(setup: Setup, found: Found) -> list[Table]:
+def _cell_tables(setup: Setup, found: Outcomes) -> list[Table]:
     good: list[Row] = []
     shares: list[Row] = []
     beside: list[Row] = []
@@ -246,7 +246,7 @@ def _beside(runs: Sequence[Any], where: Mapping[str, Any]) -> list[Row]:
     return rows
 
 
-def _profile_tables(setup: Setup, found: Found) -> list[Table]:
+def _profile_tables(setup: Setup, found: Outcomes) -> list[Table]:
     profile, rows = load_profile(setup.profile), []
     for count in profile.buckets:
         time_s = tuple_s(profile, count)

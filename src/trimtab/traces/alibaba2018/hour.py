@@ -11,7 +11,7 @@ import duckdb
 
 from trimtab.errors import TraceError
 from trimtab.files import whole
-from trimtab.traces.alibaba2018.source import Found
+from trimtab.traces.alibaba2018.source import TableFiles
 from trimtab.traces.readers.swf import read_bytes
 
 FIRST_S = 203_040
@@ -45,7 +45,7 @@ COPY (
 
 def as_tables(
     hour: tuple[Path, ...], work: Path, db: duckdb.DuckDBPyConnection
-) -> dict[str, Found]:
+) -> dict[str, TableFiles]:
     """Write both batch tables of the extract in the official columns, once."""
     tasks, instances = hour
     work.mkdir(exist_ok=True)
@@ -66,6 +66,6 @@ def as_tables(
                     f"{tasks}: cannot be read with {instances.name} as the one-hour extract "
                     f"({first}); name other files with --table"
                 ) from None
-        found[table] = Found((path,))
+        found[table] = TableFiles((path,))
     plain.unlink()
     return found

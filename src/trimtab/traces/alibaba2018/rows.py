@@ -17,7 +17,7 @@ import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 
 from trimtab.errors import TraceError
-from trimtab.traces.alibaba2018.source import Found
+from trimtab.traces.alibaba2018.source import TableFiles
 from trimtab.traces.alibaba2018.tables import NUMBER, TABLES, looks_like
 
 # What they open has read1, which IO[bytes] lacks.
@@ -51,7 +51,9 @@ def is_stream(path: Path) -> bool:
     return path.suffix in OPENERS or tarfile.is_tarfile(path)
 
 
-def pieces(table: str, found: Found, piece_bytes: int, done: frozenset[str]) -> Iterator[Piece]:
+def pieces(
+    table: str, found: TableFiles, piece_bytes: int, done: frozenset[str]
+) -> Iterator[Piece]:
     """The pieces of a table in order, without those already done.
 
     Pieces of plain files are named before anything is read, so that any machine may take any; those

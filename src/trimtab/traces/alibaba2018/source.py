@@ -16,7 +16,10 @@ WHOLE_SHA256 = "ccb3dc93786507dd42eed29ef62c82220d07f877f269e5fad39f31bf75134ed1
 HOUR = ("spar_hour_tasks", "spar_hour_instances")  # every job of one hour, from the package spar
 
 
-class Found(NamedTuple):
+Progress = Callable[[str, int, int], None]  # (step, done, total; 0 = not known yet)
+
+
+class TableFiles(NamedTuple):
     """Where a table is: files that are read one after the other."""
 
     paths: tuple[Path, ...]
@@ -31,7 +34,7 @@ class Found(NamedTuple):
 class Folder(NamedTuple):
     """What a folder holds of the trace. `hour` replaces the two batch tables."""
 
-    tables: dict[str, Found]
+    tables: dict[str, TableFiles]
     hour: tuple[Path, Path] | None
     aside: tuple[str, ...]  # files that could have been a table but were not chosen
 
@@ -64,7 +67,7 @@ def find_tables(folder: str | Path, named: dict[str, str] | None = None) -> Fold
     return Folder(tables, hour, tuple(dict.fromkeys(aside)))
 
 
-def _fitting(folder: Path, table: str) -> list[Found]:
+def _fitting(folder: Path, table: str) -> list[TableFiles]:
     """Candidates, the best first: exact names before longer ones, then by size, largest first."""
     found = []
     parts = folder / table
@@ -72,12 +75,12 @@ def _fitting(folder: Path, table: str) -> list[Found]:
         for suffix in (".parquet", *(f".csv{packed}" for packed in PACKED)):
             files = tuple(sorted(parts.glob(f"*{suffix}")))
             if files:
-                found.append(Found(files))
+                found.append(TableFiles(files))
     exact = [f"{table}.parquet", *(f"{table}.csv{packed}" for packed in PACKED)]
-    found += [Found((folder / name,)) for name in exact if (folder / name).is_file()]
+    found += [TableFiles((folder / name,)) for name in exact if (folder / name).is_file()]
     for stem, member in ((table, f"{table}.csv"), (WHOLE, f"{table}.csv")):
         archives = [folder / f"{stem}{suffix}" for suffix in TARS]
-        found += [Found((path,), member) for path in archives if path.is_file()]
+        found += [TableFiles((path,), member) for path in archives if path.is_file()]
     taken = {path for one in found for path in one.paths}
     longer = [
         path
@@ -85,7 +88,7 @@ def _fitting(folder: Path, table: str) -> list[Found]:
         if path.is_file() and path not in taken and _is_table(path)
     ]
     longer.sort(key=lambda path: (-path.stat().st_size, path.name))
-    return found + [Found((path,)) for path in longer]
+    return found + [TableFiles((path,)) for path in longer]
 
 
 def _is_table(path: Path) -> bool:
@@ -93,19 +96,19 @@ def _is_table(path: Path) -> bool:
     return bare.suffix in (".csv", ".parquet") and ".header" not in path.name
 
 
-def _given(folder: Path, table: str, name: str) -> Found:
+def _given(folder: Path, table: str, name: str) -> TableFiles:
     path = folder / name if not Path(name).is_absolute() else Path(name)
     if path.is_dir():
         files = tuple(sorted(p for p in path.iterdir() if _is_table(p)))
         if files:
-            return Found(files)
+            return TableFiles(files)
     if not path.is_file():
         raise TraceError(f"--table {table}={name}: {path} is not there; name a file of {folder}")
-    return Found((path,), f"{table}.csv" if tarfile.is_tarfile(path) else "")
+    return TableFiles((path,), f"{table}.csv" if tarfile.is_tarfile(path) else "")
 
 
 def _hour(
-    folder: Path, tables: dict[str, Found], named: dict[str, str]
+    folder: Path, tables: dict[str, TableFiles], named: dict[str, str]
 ) -> tuple[Path, Path] | None:
     """The pair of files of the one-hour extract, where nothing better is there."""
     if "batch_instance" in tables or "batch_task" in named:
@@ -115,14 +118,14 @@ def _hour(
     return (tasks[0], instances[0]) if tasks and instances else None
 
 
-def verify(tables: dict[str, Found], told: Callable[[str, int, int], None]) -> int:
+def verify(tables: dict[str, TableFiles], progress: Progress) -> int:
     """Compare published archives with their published sha256; returns how many there were."""
     known = {f"{table}.tar.gz": one.sha256 for table, one in TABLES.items()}
     known[f"{WHOLE}.tar.gz"] = WHOLE_SHA256
     paths = sorted({path for found in tables.values() for path in found.paths})
     paths = [path for path in paths if path.name in known]
     for n, path in enumerate(paths):
-        told(f"verifying {path.name}", n, len(paths))
+        progress(f"verifying {path.name}", n, len(paths))
         with path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
         if found != known[path.name]:

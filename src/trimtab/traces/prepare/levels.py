@@ -1,5 +1,6 @@
 """The load of the prepared trace at three levels, cut into decision segments that do not leak."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -123,7 +124,7 @@ class Writers:
 
 def write_levels(
     folder: Path, sums: Path, periods: range, windows_a_period: int, machines: Machines,
-    options: Options, segments: Segments, told: Any,
+    options: Options, segments: Segments, finished: Callable[[str], None],
 ) -> None:  # fmt: skip
     """Turn the sums of all periods, in order, into node, region and cluster files."""
     series = Series(
@@ -145,7 +146,7 @@ def write_levels(
             for w in windows:
                 waits = queue[w - periods[0] * windows_a_period]
                 writers.add(series.step(w, held[w - begin], waits))
-            told(f"period {period}")
+            finished(f"period {period}")
         writers.flush()
     finally:
         writers.close()

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from trimtab.errors import TraceError
 from trimtab.files import whole, write_whole
 from trimtab.traces.alibaba2018.rows import parquet_rows, pieces, readable, text_rows
-from trimtab.traces.alibaba2018.source import Found
+from trimtab.traces.alibaba2018.source import TableFiles
 from trimtab.traces.alibaba2018.tables import MOST_S, TABLES
 from trimtab.traces.prepare.plan import Plan
 from trimtab.traces.prepare.rules import RULES, number_of, verdict
@@ -125,7 +125,7 @@ def staged(plan: Plan, table: str) -> tuple[str, int]:
     return f"SELECT * FROM read_parquet('{quoted(path)}')", json.loads(told.read_text())
 
 
-def _of_parquet(table: str, found: Found) -> str:
+def _of_parquet(table: str, found: TableFiles) -> str:
     """SQL for the rows of all files, numbered through."""
     parts, number = [], 0
     for path in found.paths:

@@ -16,7 +16,7 @@ import duckdb
 from trimtab.errors import TraceError
 from trimtab.files import write_whole
 from trimtab.traces import MADE_BY
-from trimtab.traces.alibaba2018.source import Found
+from trimtab.traces.alibaba2018.source import TableFiles
 
 SCHEMA_VERSION = 1
 MOVING = "moving.json"  # in the work folder: the results that may stand beside it already
@@ -65,7 +65,7 @@ class Options:
 class Plan:
     """One preparation, as every step of it and every machine that helps sees it."""
 
-    tables: dict[str, Found]
+    tables: dict[str, TableFiles]
     out: Path
     options: Options
     memory_bytes: int
@@ -102,14 +102,14 @@ class Plan:
         return db
 
 
-def period_of(tables: dict[str, Found], window_s: int) -> int:
+def period_of(tables: dict[str, TableFiles], window_s: int) -> int:
     """Seconds of a period: as many windows as leave each table a few million rows in it."""
     rows = max((_rows_about(found) for found in tables.values()), default=0)
     wanted_s = TRACE_S * TARGET_ROWS / max(rows, 1)
     return window_s * int(min(max(wanted_s // window_s, 1), MOST_WINDOWS))
 
 
-def _rows_about(found: Found) -> int:
+def _rows_about(found: TableFiles) -> int:
     """Rows by the size of the files: a row of text has 60 to 100 bytes."""
     size = 0
     for path in found.paths:

@@ -19,7 +19,7 @@ from trimtab.load import sums as load
 from trimtab.traces import MADE_BY
 from trimtab.traces.alibaba2018.hour import as_tables
 from trimtab.traces.alibaba2018.rows import Piece, is_stream, pieces
-from trimtab.traces.alibaba2018.source import find_tables, verify
+from trimtab.traces.alibaba2018.source import Progress, find_tables, verify
 from trimtab.traces.prepare.join import (
     Machines,
     Routed,
@@ -48,7 +48,6 @@ from trimtab.traces.prepare.rules import RULES
 from trimtab.traces.prepare.workload import write_workload
 from trimtab.traces.scenes.cluster_file import save_cluster
 
-Told = Callable[[str, int, int], None]  # (step, done, total; 0 = not known yet)
 APART_S = 86_400  # rows further than this from the bulk of the trace are strays
 DEFAULT_MEMORY, LEAST_MEMORY = 2_000_000_000, 256_000_000
 
@@ -104,14 +103,14 @@ def prepare(
     tables: dict[str, str] | None = None,
     verified: bool = False,
     workers: Workers | None = None,
-    told: Told | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Clean, join and window the trace in a folder; returns the manifest that it writes last.
 
     `verified` first compares published archives with their published sha256.
     Run again after a stop, it goes on; finished, it returns what is there.
     """
-    say: Told = told or (lambda step, done, total: None)
+    say: Progress = progress or (lambda step, done, total: None)
     options = options or Options()
     folder, out = Path(folder), Path(out)
     workers = workers or Threads()
@@ -166,7 +165,7 @@ def _done(plan: Plan) -> frozenset[str]:
     return frozenset(path.stem for path in (plan.work / "rows").glob("*.json"))
 
 
-def _route_all(plan: Plan, workers: Workers, say: Told) -> None:
+def _route_all(plan: Plan, workers: Workers, say: Progress) -> None:
     """Route what is not routed yet. Streams are read here, in order; the rest anywhere."""
     (plan.work / "rows").mkdir(exist_ok=True)
     marker = plan.work / "routed.json"
@@ -213,7 +212,7 @@ def bulk(plan: Plan, held: dict[str, dict[int, Routed]]) -> range:
     return range(largest[0], largest[-1] + 1)
 
 
-def _join_all(plan: Plan, workers: Workers, say: Told) -> None:
+def _join_all(plan: Plan, workers: Workers, say: Progress) -> None:
     folder = plan.work / "sums"
     folder.mkdir(exist_ok=True)
     held = routed(plan)
@@ -229,7 +228,7 @@ def _join_all(plan: Plan, workers: Workers, say: Told) -> None:
         say("joining periods", count, len(periods))
 
 
-def _finish(plan: Plan, say: Told) -> dict[str, Any]:
+def _finish(plan: Plan, say: Progress) -> dict[str, Any]:
     """Write the result beside the work, then move it into place, the manifest last."""
     ready = plan.work / "out"
     shutil.rmtree(ready, ignore_errors=True)

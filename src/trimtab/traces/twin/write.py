@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from trimtab.traces.alibaba2018.source import Progress
 from trimtab.traces.twin import files, shapes, tasks
 from trimtab.traces.twin.columns import Chunk
 from trimtab.traces.twin.dirt import soiled
@@ -15,7 +16,6 @@ from trimtab.traces.twin.inventory import Inventory, container_chunk, inventory,
 from trimtab.traces.twin.plan import Options, Plan, planned, stream
 from trimtab.traces.twin.usage import Weather, container_chunks, machine_chunks, weather
 
-Told = Callable[[str, int, int], None]
 TABLES = (*files.SINGLE, *files.PARTED)
 
 
@@ -38,7 +38,7 @@ def write_twin(
     dirt: float = 0.01,
     instances: int | None = None,
     tables: Sequence[str] = TABLES,
-    told: Told | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Write a synthetic twin of Alibaba's cluster trace of 2018 into the folder `out`.
 
@@ -46,9 +46,9 @@ def write_twin(
     `instances` thins or thickens the rate of jobs so that about so many rows of batch_instance come
     out; machines and days stay as given. An hour's file holds the instances of the jobs that arrive
     in that hour. What an earlier run with the same options finished is kept, to the byte.
-    Only `tables` are written. `told(table, done, of)` hears of every hour done.
+    Only `tables` are written. `progress(table, done, of)` hears of every hour done.
     """
-    out, told = Path(out), told or _unheard
+    out, progress = Path(out), progress or _unheard
     plan = planned(Options(machines, float(days), seed, float(dirt), instances))
     files.opened(out, plan.options)
     world = World(
@@ -59,23 +59,23 @@ def write_twin(
         machine_deck(plan),
     )
     for table in (name for name in files.SINGLE if name in tables):
-        files.write(files.path_of(out, table), table, _whole(world, table, told))
+        files.write(files.path_of(out, table), table, _whole(world, table, progress))
     for table in (name for name in files.PARTED if name in tables):
         for period in range(plan.periods):
             path = files.path_of(out, table, period)
             files.write(path, table, _part(world, table, period))
-            told(table, period + 1, plan.periods)
+            progress(table, period + 1, plan.periods)
     made = _made(out, plan, tables)
     files.closed(out, plan.options, made)
     return made
 
 
-def _whole(world: World, table: str, told: Told) -> Iterator[tuple[Chunk, dict[str, int]]]:
+def _whole(world: World, table: str, progress: Progress) -> Iterator[tuple[Chunk, dict[str, int]]]:
     """Chunks of a table of one file."""
     periods = world.plan.periods if table == "batch_task" else 1
     for period in range(periods):
         yield from _part(world, table, period)
-        told(table, period + 1, periods)
+        progress(table, period + 1, periods)
 
 
 def _part(world: World, table: str, period: int) -> Iterator[tuple[Chunk, dict[str, int]]]:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from trimtab.reproduce.slim.fleet import Told, spread
+from trimtab.reproduce.slim.fleet import Gauges, spread
 from trimtab.reproduce.slim.live import Setup, outcome, planned
 
 
@@ -32,8 +32,8 @@ def test_near_means_within_15_percent_where_the_fleet_keeps_up(live, holds):
 
 def test_the_spread_is_that_of_the_batches_between_two_moments():
     edges = np.array([0.5, 1.0, 2.0])
-    before = Told({}, 0.1, np.stack([edges, [5.0, 5.0, 5.0]], axis=1))
-    after = Told({}, 0.1, np.stack([edges, [5.0, 105.0, 205.0]], axis=1))
+    before = Gauges({}, 0.1, np.stack([edges, [5.0, 5.0, 5.0]], axis=1))
+    after = Gauges({}, 0.1, np.stack([edges, [5.0, 105.0, 205.0]], axis=1))
     found = spread(before, after)
     # half of them lie evenly between 0.5 and 1, half between 1 and 2
     assert found.min() > 0.5 and found.max() < 2.0
@@ -42,5 +42,5 @@ def test_the_spread_is_that_of_the_batches_between_two_moments():
 
 
 def test_a_fleet_that_ran_nothing_has_no_spread():
-    told = Told({}, 0.1, np.array([[0.5, 3.0], [1.0, 3.0]]))
+    told = Gauges({}, 0.1, np.array([[0.5, 3.0], [1.0, 3.0]]))
     assert spread(told, told).tolist() == [1.0]

@@ -56,7 +56,7 @@ def test_a_stopped_hour_goes_on(trace, tmp_path):
         raise Stopped
 
     with pytest.raises(Stopped):
-        prepare(trace, tmp_path / "out", told=stopping)
+        prepare(trace, tmp_path / "out", progress=stopping)
     assert prepare(trace, tmp_path / "out") == prepare(trace, tmp_path / "out")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from trimtab.errors import TraceError
 from trimtab.traces.alibaba2018.rows import lines_before, pieces, text_rows
-from trimtab.traces.alibaba2018.source import Found
+from trimtab.traces.alibaba2018.source import TableFiles
 from trimtab.traces.alibaba2018.tables import TABLES
 
 NAMES = ",".join(TABLES["machine_meta"].columns)
@@ -20,7 +20,7 @@ PACKERS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.co
 
 def read(path, piece_bytes, *, lenient=False):
     """(rows, lines left out) of all pieces of a file."""
-    todo = list(pieces("machine_meta", Found((path,)), piece_bytes, frozenset()))
+    todo = list(pieces("machine_meta", TableFiles((path,)), piece_bytes, frozenset()))
     parts = [text_rows(piece, lenient) for piece in todo]
     return pa.concat_tables([rows for rows, _ in parts]), sum(narrow for _, narrow in parts)
 
@@ -72,7 +72,7 @@ def test_a_piece_knows_the_lines_above_it(tmp_path, packing):
     path = tmp_path / f"machine_meta.csv{packing}"
     path.write_bytes(PACKERS[packing](f"{NAMES}\n{TEXT}".encode()))
     above = 1
-    for piece in pieces("machine_meta", Found((path,)), 700, frozenset()):
+    for piece in pieces("machine_meta", TableFiles((path,)), 700, frozenset()):
         assert lines_before(piece) == above
         above += text_rows(piece, False)[0].num_rows
     assert above == 501
@@ -81,8 +81,8 @@ def test_a_piece_knows_the_lines_above_it(tmp_path, packing):
 def test_what_is_done_is_not_given_out_again(tmp_path):
     path = tmp_path / "machine_meta.csv"
     path.write_text(TEXT)
-    every = [piece.name for piece in pieces("machine_meta", Found((path,)), 1000, frozenset())]
-    left = pieces("machine_meta", Found((path,)), 1000, frozenset(every[1:3]))
+    every = [piece.name for piece in pieces("machine_meta", TableFiles((path,)), 1000, frozenset())]
+    left = pieces("machine_meta", TableFiles((path,)), 1000, frozenset(every[1:3]))
     assert [piece.name for piece in left] == [every[0], *every[3:]]
 
 
@@ -118,5 +118,5 @@ def test_one_of_several_parts_may_be_empty(tmp_path):
     for name, text in (("part-0.csv", ""), ("part-1.csv", TEXT)):
         (tmp_path / name).write_text(text)
     paths = (tmp_path / "part-0.csv", tmp_path / "part-1.csv")
-    (only,) = pieces("machine_meta", Found(paths), 1 << 20, frozenset())
+    (only,) = pieces("machine_meta", TableFiles(paths), 1 << 20, frozenset())
     assert only.path == paths[1]

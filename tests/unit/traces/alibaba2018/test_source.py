@@ -7,7 +7,7 @@ import pytest
 from tests.data import found
 
 from trimtab.errors import TraceError
-from trimtab.traces.alibaba2018.source import Found, find_tables, verify
+from trimtab.traces.alibaba2018.source import TableFiles, find_tables, verify
 from trimtab.traces.alibaba2018.tables import TABLES, looks_like
 
 TASK = "M1,1,j_1,1,Terminated,60,120,100,1"
@@ -112,5 +112,6 @@ def test_a_published_archive_is_checked_by_its_sha256(tmp_path):
 def test_the_published_archive_passes(tmp_path):
     path = found("data", "alibaba2018", "machine_meta.tar.gz")
     heard = []
-    assert verify({"machine_meta": Found((path,), "machine_meta.csv")}, lambda *s: heard.append(s))
+    table = TableFiles((path,), "machine_meta.csv")
+    assert verify({"machine_meta": table}, lambda *step: heard.append(step))
     assert heard == [("verifying machine_meta.tar.gz", 0, 1)]

@@ -123,7 +123,7 @@ def test_the_out_folder_holds_nothing_but_work_until_the_end(twin, tmp_path):
     def told(step, done, total):
         seen.update(path.name for path in (tmp_path / "out").iterdir())
 
-    prepare(twin, tmp_path / "out", told=told)
+    prepare(twin, tmp_path / "out", progress=told)
     assert seen == {".work"}
     assert not (tmp_path / "out" / ".work").exists()
 
@@ -133,7 +133,7 @@ def test_a_finished_run_is_returned_and_not_touched(twin, tmp_path):
     first = prepare(twin, out)
     before = {path.name: (path.stat().st_mtime_ns, path.stat().st_ino) for path in out.iterdir()}
     steps_told = []
-    assert prepare(twin, out, told=lambda *step: steps_told.append(step)) == first
+    assert prepare(twin, out, progress=lambda *step: steps_told.append(step)) == first
     assert json.loads((out / "manifest.json").read_text()) == first
     after = {path.name: (path.stat().st_mtime_ns, path.stat().st_ino) for path in out.iterdir()}
     assert before == after
@@ -149,7 +149,7 @@ def test_a_begun_folder_refuses_other_options_by_name(twin, undisturbed, tmp_pat
 
     out = tmp_path / "out"
     with pytest.raises(Stopped):
-        prepare(twin, out, told=stopping)
+        prepare(twin, out, progress=stopping)
     for name, value in (("window_s", 600.0), ("history", 6), ("train", 0.6)):
         with pytest.raises(TraceError, match=rf"begun with {name}=.*now it is {value}.*--out"):
             prepare(twin, out, options=Options(**{name: value}))
@@ -185,11 +185,11 @@ def test_a_begun_folder_begins_anew_where_a_file_has_changed(twin, undisturbed, 
     trace = tmp_path / "trace"
     shutil.copytree(twin, trace)
     with pytest.raises(Stopped):
-        prepare(trace, tmp_path / "out", told=stopping)
+        prepare(trace, tmp_path / "out", progress=stopping)
     os.utime(trace / "batch_task.parquet", (1, 1))
     left = tmp_path / "out" / ".work" / "left"
     left.touch()
-    prepare(trace, tmp_path / "out", told=lambda *said: left.exists() and pytest.fail("not anew"))
+    prepare(trace, tmp_path / "out", progress=lambda *_: left.exists() and pytest.fail("not anew"))
     assert hashes(tmp_path / "out") == undisturbed
 
 
@@ -238,7 +238,7 @@ def test_more_memory_on_the_second_run_gives_the_same_bytes(as_csv, undisturbed,
             raise Stopped
 
     with pytest.raises(Stopped):
-        prepare(as_csv, tmp_path / "out", memory_bytes=LEAST_MEMORY, told=stopping)
+        prepare(as_csv, tmp_path / "out", memory_bytes=LEAST_MEMORY, progress=stopping)
     prepare(as_csv, tmp_path / "out", memory_bytes=4 << 30)
     assert alike(tmp_path / "out", undisturbed)
 

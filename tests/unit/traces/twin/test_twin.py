@@ -320,7 +320,7 @@ def test_a_run_that_was_broken_off_goes_on(tiny, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        make_tiny(tmp_path, told=stop)
+        make_tiny(tmp_path, progress=stop)
     assert "made" not in json.loads((tmp_path / "twin.json").read_text())
     make_tiny(tmp_path)
     assert digests(tmp_path) == digests(tiny)
@@ -328,7 +328,7 @@ def test_a_run_that_was_broken_off_goes_on(tiny, tmp_path):
 
 def test_progress_is_told_for_every_hour_of_every_table(tmp_path):
     heard = []
-    write_twin(tmp_path, machines=1, days=0.1, told=lambda *what: heard.append(what))
+    write_twin(tmp_path, machines=1, days=0.1, progress=lambda *what: heard.append(what))
     for table in ("batch_task", "machine_usage", "container_usage", "batch_instance"):
         assert [what for what in heard if what[0] == table] == [(table, k, 3) for k in (1, 2, 3)]
 

@@ -9,7 +9,7 @@ from trimtab.errors import TrimtabError
 
 
 @dataclass(frozen=True)
-class Asked:
+class Options:
     """None = the measurement's own default."""
 
     seeds: int | None = None
