@@ -101,9 +101,7 @@ def bounded_slowdown(result: Result) -> Array:
 
 
 def ran_s(result: Result) -> Array:
-    """Wall seconds each job ran to some use: its instance-seconds, less those thrown away, an
-    instance.
-    """
+    """Wall seconds each job ran to some use: an instance's, without those thrown away."""
     used_s = result.state["attained_s"] - result.state["wasted_s"]
     return np.asarray(used_s / result.workload.jobs["instances"])
 
@@ -115,9 +113,7 @@ def mean_by_block(values: Array) -> float:
 
 
 def mean_in_order(values: Array, order: Array) -> float:
-    """Mean as RLScheduler takes it: each value over the number of jobs, summed in order of
-    start.
-    """
+    """Mean as RLScheduler takes it: each value over the count of jobs, summed as they started."""
     return float(np.cumsum(values[order] / len(values))[-1])
 
 
@@ -344,8 +340,9 @@ def scores(metrics: Metrics, reference: str) -> Scores:
 
 
 def _unusable(name: str, rows: Sequence[tuple[Mapping[str, float], Mapping[str, float]]]) -> str:
-    """Why no ratio of this metric can be taken, "" where it can; one answer for all policies, since
-    two V over different metrics do not compare.
+    """Why no ratio of this metric can be taken, "" where it can.
+
+    One answer for all policies: two V over different metrics do not compare.
     """
     ours, theirs = [[side.get(name, 0.0) for side in sides] for sides in zip(*rows)]
     if not any(ours) and not any(theirs):

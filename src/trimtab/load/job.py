@@ -1,9 +1,8 @@
-"""What a running job itself uses of this machine: its share of the CPU, and whose the GPUs'
-memory is.
+"""What a running job uses of this machine: its share of the CPU, and whose the GPUs' memory is.
 
-    job = Job("4711")                       # a process and all that it started, or a PID file
-    job.cpu_share(now_s)                    # since the call before
-    others_memory_b(job.processes())        # of others, on the worst GPU that the job is on
+job = Job("4711")                       # a process and all that it started, or a PID file
+job.cpu_share(now_s)                    # since the call before
+others_memory_b(job.processes())        # of others, on the worst GPU that the job is on
 """
 
 import math
@@ -18,8 +17,9 @@ from trimtab.errors import TrimtabError
 
 
 class Job:
-    """A process and all that it started. A file that names the PID is read anew each time, since
-    a job that starts again has another one.
+    """A process and all that it started.
+
+    A file that names the PID is read anew each time: a job that starts again has another one.
     """
 
     def __init__(self, named: str) -> None:

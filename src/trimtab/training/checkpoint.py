@@ -1,6 +1,4 @@
-"""What every training with torch needs beside its learner: a device, a checkpoint to go on from, a
-log, and a Ctrl-C that cuts no step in two.
-"""
+"""What trainings with torch share: devices, checkpoints, logs, a Ctrl-C that cuts no step."""
 
 from __future__ import annotations
 
@@ -40,8 +38,9 @@ def write_checkpoint(out: Path, settings: dict[str, Any], held: dict[str, Any]) 
 def read_checkpoint(
     out: Path, settings: dict[str, Any], free: Collection[str]
 ) -> dict[str, Any] | None:
-    """The checkpoint of `out`, or None where there is none; makes the folder. All settings but the
-    `free` ones must be those that it was made with.
+    """The checkpoint of `out`, or None where there is none; makes the folder.
+
+    All settings but the `free` ones must be those that it was made with.
     """
     path = out / CHECKPOINT
     if not path.is_file():

@@ -1,6 +1,4 @@
-"""Trimtab's HTTP front before a fleet that answers zeros at once: what the protocol alone costs,
-in one process always.
-"""
+"""Trimtab's HTTP front, in one process, before a fleet that answers zeros: the protocol's cost."""
 
 from __future__ import annotations
 

@@ -32,8 +32,9 @@ class Model(MLModel):  # type: ignore[misc]
 
 
 def with_a_loop() -> None:
-    """Prepare a worker process as MLServer does, and give it the event loop that it then asks for:
-    newer versions of uvloop make none by themselves.
+    """Prepare a worker process as MLServer does, and give it the event loop that it then asks for.
+
+    Newer versions of uvloop make none by themselves.
     """
     install_uvloop_event_loop()
     asyncio.set_event_loop(asyncio.new_event_loop())

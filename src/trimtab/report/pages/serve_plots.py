@@ -1,5 +1,4 @@
-"""Plots of a serving profile as PNG files: how work and batch size fill a device, and what that
-costs in energy and in waiting.
+"""Plots of a serving profile as PNG files: what fills a device, and its cost in energy and waiting.
 
 A device's own count of utilisation is not measured a segment; the share of its highest rate of
 multiplications stands for it, and the axis says so.

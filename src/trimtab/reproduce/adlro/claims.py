@@ -49,9 +49,7 @@ def claims(tables: Sequence[Table]) -> list[Claim]:
 
 
 def standing(ratio: Row, smaller_is_better: bool = True) -> str:
-    """ahead, level or behind, by the interval of our ratio to another; unclear where it is wide or
-    there is none.
-    """
+    """ahead, level or behind by the interval of a ratio; unclear where it is wide or missing."""
     low, high = ratio["low"], ratio["high"]
     if low is None or high is None:
         return "unclear"

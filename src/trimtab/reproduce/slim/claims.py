@@ -36,9 +36,7 @@ def claims(tables: Sequence[Table]) -> list[Claim]:
 
 
 def _judged(claim: str, rows: Sequence[Row], wrong: Sequence[Row]) -> Claim:
-    """Holds where rows were measured and none is wrong; the evidence is what is wrong, or the
-    nearest to it.
-    """
+    """Holds where rows are measured and none is wrong; the evidence: the wrong or the nearest."""
     if not rows:
         return Claim(claim)
     least = sorted(wrong or rows, key=lambda one: one["ours"])[:4]

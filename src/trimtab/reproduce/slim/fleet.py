@@ -123,8 +123,7 @@ def live_and_simulated(
 ) -> dict[str, Any]:
     """Percentiles and shares of one stream of requests, live and simulated.
 
-    What the simulation knows of the machine was measured before, under other arrivals of the same
-    kind.
+    What the simulation knows of the machine was measured before, under other such arrivals.
     """
     costs, image = load_profile(profile), [image_request()]
     name, _, width = policy.partition(" ")

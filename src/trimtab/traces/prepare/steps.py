@@ -107,8 +107,8 @@ def prepare(
 ) -> dict[str, Any]:
     """Clean, join and window the trace in a folder; returns the manifest that it writes last.
 
-    `verified` first compares published archives with their published sha256.
-    Run again after a stop, it goes on; finished, it returns what is there.
+    `verified` first compares published archives with their published sha256. Run again after a
+    stop, it goes on; finished, it returns what is there.
     """
     say: Progress = progress or (lambda step, done, total: None)
     options = options or Options()

@@ -78,11 +78,9 @@ def read_pods(path: str | Path) -> dict[str, np.ndarray]:
 
 
 def read_workload(path: str | Path, *, lenient: bool = False) -> Workload:
-    """The pods of a list as jobs that arrive and leave as they did; those never deleted run to the
-    end.
+    """The pods of a list as jobs that come and leave as they did; undeleted ones run to the end.
 
-    `lenient` drops pods that end before they begin and counts them; the columns are checked either
-    way.
+    `lenient` drops and counts pods that end before they begin; the columns are checked either way.
     """
     pods = read_pods(path)
     if "creation_time" not in pods:

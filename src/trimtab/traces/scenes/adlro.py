@@ -109,8 +109,9 @@ def adlro_cluster(*, volta: int = 8, turing: int = 4, radeon: int = 4) -> Cluste
 
 
 def adlro_profile() -> Profile:
-    """Rates against a V100, by data sheets alone; software is taken to reach the same share of
-    each peak, which flatters the Radeon.
+    """Rates against a V100, by data sheets alone.
+
+    Software is taken to reach the same share of each peak, which flatters the Radeon.
     """
     of_kind: dict[str, Callable[[Gpu], float]] = {
         "simulation": lambda gpu: min(1e3 * gpu.double, FLOP_A_BYTE * gpu.gb_s),  # GFLOP/s
@@ -234,8 +235,10 @@ def _shares(mix: Sequence[float] | Array) -> Array:
 
 
 def run_times(sizes: str, kind: Array, *, rng: Generator) -> Array:
-    """(J,) seconds on a V100. Those of a trace follow its percentiles: between two of them the
-    logarithm is linear in the normal score, and past the first and the last it is cut off.
+    """(J,) seconds on a V100.
+
+    Those of a trace follow its percentiles: between two of them the logarithm is linear in the
+    normal score, and past the first and the last it is cut off.
     """
     score = rng.standard_normal(len(kind))
     if sizes == "synthetic":

@@ -241,9 +241,7 @@ def _links(content: dict[str, Any], regions: list[str], path: Path) -> Array:
 def _both_ways(
     content: dict[str, Any], field: str, regions: list[str], path: Path, what: str, most: float
 ) -> Array:
-    """(regions, regions) both ways from those given one way; what is not given is the most, or NaN
-    where there is none.
-    """
+    """(regions, regions) both ways from those given one way; others are the most, or NaN."""
     made = np.full((len(regions), len(regions)), most if np.isfinite(most) else np.nan)
     given = _section(content, field, f"{path}")
     for both in (True, False):  # what is written for a direction wins over its mirror image

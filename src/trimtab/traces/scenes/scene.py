@@ -253,8 +253,10 @@ def own_cluster(trace: str, work: Workload) -> tuple[Cluster, Profile]:
 
 
 def open_cluster(cluster: str, work: Workload) -> tuple[Cluster, Profile]:
-    """A cluster from a YAML file, a list of nodes, a prepared folder, a preset (also with
-    settings, `adlro:volta=32`) or a mix such as `openb:48`, with the speeds of these jobs on it.
+    """A cluster with the speeds of these jobs on it.
+
+    From a YAML file, a list of nodes, a prepared folder, a preset (also with settings,
+    `adlro:volta=32`) or a mix such as `openb:48`.
     """
     if presets.is_mix(cluster):
         nodes = presets.mix_cluster(cluster)
