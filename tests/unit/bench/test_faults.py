@@ -9,6 +9,7 @@ import pytest
 from trimtab import cli
 from trimtab.bench import fault_claims
 from trimtab.bench.faults import AFTER, FLOODS, Plan, Session, Step, around, flood, rung, stepped
+from trimtab.claims import finite
 from trimtab.serving.client.load_gen import Driven
 
 
@@ -50,7 +51,7 @@ def test_a_lost_request_takes_forever_and_no_calm_window_is_no_recovery():
     found = around(driven(planned_s, planned_s, np.full(300, 0.02), status), 1.0, 100.0)
     assert found.back_s == math.inf
     assert found.windows[-1].lost == 50
-    json.dumps(fault_claims.plain(tuple(found.windows[-1])), allow_nan=False)
+    json.dumps(finite(tuple(found.windows[-1])), allow_nan=False)
 
 
 def step(name, in_time_hz=100.0, **more):
