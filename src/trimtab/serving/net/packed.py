@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ import numpy as np
 
 from trimtab.arrays import Array
 from trimtab.errors import ServeError
+from trimtab.files import whole
 from trimtab.serving.net.kinds import FACTS, FORMAT, family, kind_of
 
 BROKEN = (
@@ -33,14 +33,9 @@ def write_packed(
     path: str | Path, format: str, arrays: Mapping[str, Array], facts: Mapping[str, Any]
 ) -> None:
     """Write the file whole or not at all; `facts` must be JSON."""
-    path = Path(path)
-    part = path.with_name(f"{path.name}.part")
     held: dict[str, Any] = {**arrays, FACTS: np.array(json.dumps({FORMAT: format, **facts}))}
-    with part.open("wb") as file:
+    with whole(path) as place, place.open("wb") as file:
         np.savez_compressed(file, **held)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
 
 
 @contextmanager

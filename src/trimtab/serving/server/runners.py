@@ -21,6 +21,7 @@ import numpy as np
 
 from trimtab.arrays import Array
 from trimtab.errors import ServeError
+from trimtab.files import write_whole
 from trimtab.serving.net.segments import Segments, checked_key
 from trimtab.serving.net.serve_profile import (
     BUCKETS,
@@ -389,8 +390,5 @@ def write_cache(file: Path, about: dict[str, Any], tuning: Tuning) -> None:
     """Keep the times, whole or not at all; a folder that cannot be written to costs only time."""
     flat = tuning.time_s.astype(object)
     flat[~np.isfinite(tuning.time_s)] = None  # JSON has no infinity
-    part = file.with_name(f"{file.name}.{os.getpid()}.part")
     with suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps({"about": about, "time_s": flat.tolist()}))
-        part.replace(file)
+        write_whole(file, json.dumps({"about": about, "time_s": flat.tolist()}))

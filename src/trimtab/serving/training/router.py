@@ -66,8 +66,8 @@ def train_router(
     """Train into the folder `out`; goes on where a checkpoint of the same settings lies there.
 
     `kind` is `ahead` (evolution strategies on the network that steers the lookahead) or a weighting
-    of the paper's router: `light` or `balanced`. `profile` is a file of `trimtab serve profile`;
-    "" = the shipped one. `out` gets checkpoint.pt, a log for TensorBoard and at the end router.npz.
+    of the paper's router: `light` or `balanced`. `profile` is a file of `trimtab serve profile`,
+    or a shipped one's name. `out` gets checkpoint.pt, a log for TensorBoard, at the end router.npz.
     """
     if kind not in KINDS:
         raise ServeError(f"kind={kind!r} is unknown; give one of {', '.join(KINDS)}")
