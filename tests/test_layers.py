@@ -19,7 +19,7 @@ PACKAGE = ROOT / "src" / "trimtab"
 # not named here hold modules that may import each other.
 ORDER = {
     "": [
-        {"errors", "arrays", "comparison", "sources", "files", "units", "claims"},
+        {"errors", "arrays", "comparison", "formats", "sources", "files", "units", "claims"},
         {"columns", "compiled"},
         {"core"},
         {"checks"},
@@ -49,7 +49,7 @@ ORDER = {
         {"service"},
     ],
     "serving/net": [
-        {"__init__", "kinds", "memory_left", "slim_form"},
+        {"__init__", "memory_left", "slim_form"},
         {"packed", "runner", "slim_net"},
         {"serve_profile", "slim_weights"},
         {"segments"},

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
-from zipfile import BadZipFile, is_zipfile
-
-import numpy as np
 
 from trimtab.errors import PolicyError
+from trimtab.formats import kind_of
 
 WRITTEN = {"adlro": "adlro.onnx", "dqn": "dqn.onnx"}  # learner: what it leaves in its folder
 MARKS = {"adlro": "features", "dqn": "layout"}  # learner: what its file tells of itself
-# How the format of another file of ours begins: what that is, and who takes it.
-FOREIGN = {
-    "trimtab router": ("a router", "trimtab serve --router"),
-    "trimtab slim": ("a slimmable network", "trimtab serve --weights"),
-    "trimtab serve profile": ("a profile of servers", "trimtab serve --profile"),
-    "trimtab gpu profile": ("a profile of GPUs", "trimtab plan --profile"),
-}
 
 
 class Network(NamedTuple):
@@ -53,12 +43,9 @@ def opened(path: str | Path, learner: str) -> Network:
     import onnxruntime
 
     path = file_at(path, learner)
-    format = format_of(path)
-    for begins, (what, taker) in FOREIGN.items():
-        if format.startswith(begins):
-            raise PolicyError(
-                f"{path}: {what}, not a network of {learner}; it belongs to `{taker} {path}`"
-            )
+    kind = "" if path.suffix == ".onnx" else kind_of(path)
+    if kind:
+        raise PolicyError(f"{path}: {kind}; for {learner}, {remedy(learner)}")
     quiet = onnxruntime.SessionOptions()
     quiet.intra_op_num_threads = 1  # a decision is too small to share
     try:
@@ -79,18 +66,3 @@ def opened(path: str | Path, learner: str) -> Network:
         f"{path}: an ONNX network, but none of ours (it tells no {MARKS[learner]}); "
         f"{remedy(learner)}"
     )
-
-
-def format_of(path: Path) -> str:
-    """The format that a file of arrays or of JSON states; nothing where it states none."""
-    try:
-        if is_zipfile(path):
-            with np.load(path, allow_pickle=False) as held:
-                facts = json.loads(str(held["facts"]))
-        elif path.suffix == ".json":
-            facts = json.loads(path.read_text(encoding="utf-8"))
-        else:
-            return ""
-        return str(facts["format"])
-    except (OSError, ValueError, KeyError, TypeError, BadZipFile):
-        return ""

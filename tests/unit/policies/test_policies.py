@@ -62,7 +62,10 @@ def test_a_name_with_a_file_is_checked_as_any_policy(run):
         ("sjf+easy:x", "takes no file"),
         ("adrlo:x", "'adrlo' in 'adrlo:x' is unknown; did you mean 'adlro'"),
         (f"dqn:{SHIPPED}", "a network of adlro, not of dqn; give it as adlro:"),
-        (f"adlro:{ROUTERS['learned']}", "a router, .* belongs to `trimtab serve --router "),
+        (
+            f"adlro:{ROUTERS['learned']}",
+            "router.npz: a router, which `trimtab serve --router` takes",
+        ),
     ],
 )
 def test_a_wrong_name_or_file_is_one_sentence_that_says_what_to_give(name, words):
@@ -88,8 +91,16 @@ def test_a_file_of_another_command_says_which_takes_it(tmp_path, format):
     else:
         np.savez(path, facts=np.array(f'{{"format": "{format}"}}'))
     taker = "plan --profile" if path.suffix == ".json" else "serve --weights"
-    with pytest.raises(PolicyError, match=f"it belongs to `trimtab {taker} {path}`"):
+    with pytest.raises(
+        PolicyError, match=f"{path.name}: .*, which `trimtab {taker}` takes; for adlro"
+    ):
         check(f"adlro:{path}")
+
+
+def test_a_checkpoint_is_not_taken_for_the_network(tmp_path):
+    (tmp_path / "checkpoint.pt").write_bytes(b"anything")
+    with pytest.raises(PolicyError, match="a training's checkpoint, which `trimtab train` goes on"):
+        check(f"adlro:{tmp_path / 'checkpoint.pt'}")
 
 
 def test_a_network_of_somebody_else_and_a_file_that_is_none_are_told_apart(tmp_path):
