@@ -47,7 +47,8 @@ def demo(
     report: Annotated[Path | None, typer.Option(help="Write a self-contained HTML report.")] = None,
 ) -> None:
     """Compare the learned scheduler that ships with the strongest rules on 16 unlike GPUs."""
-    from trimtab.compare import Question, answers, as_json
+    from trimtab.compare import answers, as_json
+    from trimtab.comparison import Question
 
     results: list[Any] = []
     policies = (*LEARNED, *BASELINES, *RULES)
@@ -55,7 +56,7 @@ def demo(
         # all seeds of a policy after each other: the rules come last, when they are compiled
         for policy in policies:
             question = Question(
-                [policy], TRACE, seeds=seeds, startup_s=STARTUP_S, log=report is not None
+                (policy,), TRACE, seeds=seeds, startup_s=STARTUP_S, log=report is not None
             )
             for result in answers(question, lambda name, ended, of: step(name, 0)):
                 results.append(result)
@@ -89,11 +90,12 @@ def compiled_meanwhile() -> Iterator[None]:
 
 
 def _play_rules() -> None:
-    from trimtab.compare import Question, answers
+    from trimtab.compare import answers
+    from trimtab.comparison import Question
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends this one
     for log in (False, True):
         try:
-            list(answers(Question([*RULES], "adlro:jobs=8", startup_s=STARTUP_S, log=log)))
+            list(answers(Question(RULES, "adlro:jobs=8", startup_s=STARTUP_S, log=log)))
         except TrimtabError:
             return  # the first process says it
