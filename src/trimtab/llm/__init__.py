@@ -15,9 +15,9 @@ _MODULE_OF = {
     "gpu": "spec.specs",
     "model": "spec.specs",
     "pool": "spec.pool",
-    "asked": "plan.question",
+    "question_of": "plan.question",
     "planned": "plan.planner",
-    "serve_asked": "plan.serve_plan",
+    "serve_question": "plan.serve_plan",
     "serve_planned": "plan.serve_plan",
     "why_not": "plan.whynot",
 }
@@ -26,13 +26,13 @@ __all__ = [
     "Model",
     "Plan",
     "Question",
-    "asked",
     "gpu",
     "model",
     "planned",
     "pool",
-    "serve_asked",
+    "question_of",
     "serve_planned",
+    "serve_question",
     "why_not",
 ]
 
