@@ -31,8 +31,7 @@ def workload(
     meta: dict[str, Any] | None = None,
     **columns: Any,
 ) -> Workload:
-    """A checked workload from columns; scalars spread over all rows. `columns` are JOB and TRUTH
-    fields.
+    """A checked workload from columns; scalars fill all rows. `columns` are JOB and TRUTH fields.
 
     `after` is a list of parents a job, or the pair (ptr, idx). Raises TraceError for a submit time
     out of order, a negative or NaN number, a cycle, or a demand column that does not match
@@ -129,9 +128,7 @@ def cluster(
     link: Any = None,
     source: str = "made by hand",
 ) -> Cluster:
-    """A checked cluster from columns; scalars spread over all nodes. Devices come from column
-    `gpu`.
-    """
+    """A checked cluster from columns; scalars fill all nodes. Devices come from column `gpu`."""
     table = np.asarray(capacity, dtype=np.float64)
     if table.ndim == 1:
         table = table[:, None]

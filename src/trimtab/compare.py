@@ -1,6 +1,4 @@
-"""Several policies on one scene, seed by seed: the engine that `trimtab compare` and reports stand
-on.
-"""
+"""Several policies on one scene, seed by seed: the engine of `trimtab compare` and of reports."""
 
 from __future__ import annotations
 
@@ -127,9 +125,7 @@ def by_engine(
 
 
 def models_of(question: Question, scene: Scene, seed: int) -> Models:
-    """The engine's models for one seed; failures are drawn once and are the same for every
-    policy.
-    """
+    """The engine's models for one seed; failures are drawn once, the same for every policy."""
     if question.mtbf_s is None:
         return Models(startup_s=question.startup_s)
     work = scene.workload

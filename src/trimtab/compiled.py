@@ -34,7 +34,5 @@ def compiled(function: Any = None, **options: Any) -> Any:
 
 
 def inner(function: Any) -> Any:
-    """The same for functions that only compiled code calls: no wrapper for Python, a quarter less
-    to compile.
-    """
+    """The same where only compiled code calls: no wrapper for Python, a quarter less to compile."""
     return compiled(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)

@@ -157,9 +157,7 @@ class Workload:
         return self.only(keep)
 
     def only(self, keep: Array) -> Workload:
-        """The rows where `keep` (J,) is true. A job waits only for those of its parents that
-        stay.
-        """
+        """The rows where `keep` (J,) is true. A job waits only for its parents that stay."""
         ptr, idx = self.after_ptr, self.after_idx
         if ptr is not None and idx is not None:
             owner = np.repeat(np.arange(len(self)), np.diff(ptr))
@@ -222,9 +220,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Profile:
-    """Speed, draw and quality a (job kind, node kind, shape); `source` says whether measured or
-    modelled.
-    """
+    """Speed, draw and quality a (job kind, node kind, shape); `source`: measured or modelled."""
 
     rate: Array  # (K, kinds of node, S) work seconds a second
     slow: Array  # (K, K) extra time a co-located neighbour of kind k costs a job: 0 = none
@@ -236,9 +232,7 @@ class Profile:
 
 
 class Snapshot(NamedTuple):
-    """What a policy may see now. Valid until the next wait() or apply(); keep what you encode, not
-    this.
-    """
+    """What a policy may see until the next wait() or apply(); keep what you encode, not this."""
 
     now_s: float
     queue: Array  # (Q,) jobs that wait, oldest first
@@ -272,9 +266,7 @@ class Mix(NamedTuple):
 
 @runtime_checkable
 class Policy(Protocol):
-    """Chooses. Decisions are applied in order; one that returns several accounts for its own
-    earlier ones.
-    """
+    """Chooses. Decisions apply in order; one that returns several accounts for its earlier ones."""
 
     def decide(self, snapshot: Snapshot) -> Sequence[Decision]: ...
 

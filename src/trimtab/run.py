@@ -31,9 +31,7 @@ MOST_IDLE = 10_000  # alarms in a row while nothing runs
 
 
 def run(backend: Backend, policy: Policy, sinks: Sequence[Sink] = ()) -> int:
-    """Drive the backend by the policy until nothing is left to happen. Returns the decisions
-    applied.
-    """
+    """Drive the backend by the policy until nothing can happen; returns the decisions applied."""
     applied = idle = 0
     while (events := backend.wait()) is not None:
         snapshot = backend.snapshot()

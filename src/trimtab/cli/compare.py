@@ -158,9 +158,7 @@ def check_times(question: Question) -> None:
 
 
 def with_reference(question: Question, reference: str | None) -> Question:
-    """The question, its policies preceded by the reference of the HyperScore where it is not one
-    of them.
-    """
+    """The question with the HyperScore's reference before its policies, where not among them."""
     from trimtab.compare import PACKERS, check_names
 
     policies, order = question.policies, question.order

@@ -1,6 +1,4 @@
-"""Snapshot to arrays and back: what a learner sees, what it may choose, and what its choice
-means.
-"""
+"""Snapshot to arrays and back: what a learner sees, what it may choose, what its choice means."""
 
 # name -> "module:class", made with keyword arguments
 BY_NAME: dict[str, str] = {

@@ -43,8 +43,7 @@ SINGLE = 6  # channels before `free`
 
 @inner
 def mask_grid(w, c, rows, window, mask, before):
-    """Write which of the first `rows` jobs of World.queue may start on which node, and whether to
-    wait.
+    """Write which of World.queue's first `rows` jobs may start on which node, and whether to wait.
 
     A gang may start led by a node if one instance fits there and all of them fit somewhere.
     Returns how many pairs may. Of the `before` jobs written last time, those gone now are cleared.

@@ -1,6 +1,4 @@
-"""The queue window: the first waiting jobs as rows of features; an action starts one of them, or
-waits.
-"""
+"""The queue window: the first waiting jobs as rows of features; an action starts one, or waits."""
 
 from __future__ import annotations
 
@@ -123,9 +121,7 @@ def can_start(place, w, c, job):
 
 @inner
 def may_wait(w, c, startable):
-    """Waiting is pointless where a job could start and nothing in sight would change: no run, no
-    node down.
-    """
+    """False where a job could start and nothing in sight would change: no run, no node down."""
     if startable == 0 or w.head[c].heap > 0:
         return True
     for node in range(w.head[c].nodes):
@@ -136,8 +132,7 @@ def may_wait(w, c, startable):
 
 @inner
 def mask_queue(w, c, rows, window, place, table, first, mask, skip, before):
-    """Write which of the first `rows` jobs of World.queue may start, and whether to wait; counts
-    the former.
+    """Write and count which of World.queue's first `rows` jobs may start; write whether to wait.
 
     The first `skip` are known not to. Of the `before` rows written last time, those that are empty
     now are cleared.
@@ -185,8 +180,9 @@ def encode_rows(w, c, rows, table, first, total, fits_now, out, at, before):
 
 @inner
 def place_now(w, c, job, place, seed):
-    """Write to World.entry where the place rule puts the job now; books nothing. Returns how many
-    instances.
+    """Write to World.entry where the place rule puts the job now; books nothing.
+
+    Returns how many instances.
     """
     left = w.state[c, job].left
     if left == 1 and w.nodes.shape[1] == 1 and w.jobs[c, job].gpus == 0:

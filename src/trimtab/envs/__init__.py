@@ -1,5 +1,6 @@
-"""Learners' view of the engine: Gymnasium, PettingZoo and batched envs. Importing this registers
-the ids.
+"""Learners' view of the engine: Gymnasium, PettingZoo and batched envs.
+
+Importing this registers the ids.
 """
 
 import gymnasium

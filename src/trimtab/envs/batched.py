@@ -65,9 +65,7 @@ class BatchedEnv(VectorEnv):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
-        """Begin an episode everywhere; options={"start": rows} says where in the workload, one or
-        (clusters,).
-        """
+        """Begin an episode everywhere; options={"start": one workload row or (clusters,)}."""
         super().reset(seed=seed)
         if seed is not None or not self.clusters.settings["draw"][0]:
             self.clusters.settings["draw"] = self.np_random.integers(1, 2**62)
@@ -93,9 +91,7 @@ class BatchedEnv(VectorEnv):
         return self._own(self.clusters.mask)
 
     def events(self, c: int) -> list[Event]:
-        """What happened in the present episode of a cluster, where the env was made with
-        record=True.
-        """
+        """What happened in a cluster's present episode; needs an env made with record=True."""
         return self.clusters.events(c)
 
     def _own(self, array: Array) -> Array:

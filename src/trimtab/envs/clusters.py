@@ -24,9 +24,7 @@ from trimtab.traces.scenes.synthetic import generate
 
 
 def episode_of(workload: Workload, first: int, jobs: int) -> Workload:
-    """The workload of one episode: rows `first .. first + jobs`, times counted from the first
-    job's.
-    """
+    """One episode's workload: rows `first .. first + jobs`, times counted from the first job's."""
     part = workload.window(first, jobs)
     rows, truth = part.jobs.copy(), part.truth.copy()
     zero_s = rows["submit_s"][0]
@@ -121,9 +119,7 @@ class Clusters:
         )
 
     def _lay(self, count: int) -> None:
-        """Make the world of all clusters, with room for the busiest window, and the one of the
-        workload.
-        """
+        """Make the world of all clusters, with room for the busiest window, and the workload's."""
         workload, jobs = self.workload, self.jobs
         rows, cluster = workload.jobs, self.cluster
         self.windows = len(workload) - jobs + 1

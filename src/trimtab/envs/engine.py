@@ -1,5 +1,4 @@
-"""Episodes on the event kernel: one compiled call acts, advances, and writes what the learner sees
-next.
+"""Episodes on the event kernel: one compiled call acts, advances and writes what is seen next.
 
 An episode is a window of consecutive jobs of a workload on its cluster, submit times counted from
 the first job's. The single, the batched and the regional env all step it through the functions
@@ -62,9 +61,7 @@ SETTINGS = np.dtype(
 
 @intrinsic
 def touch(typing_context: Any, array: Any, place: Any, byte: Any) -> Any:
-    """Ask for the cache line `byte` bytes behind a place of an array, given by its number in memory
-    order.
-    """
+    """Ask for the cache line `byte` bytes behind an array's place, numbered in memory order."""
 
     def ask(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         data = make_array(signature.args[0])(context, builder, args[0]).data
@@ -92,9 +89,7 @@ def weighed(w, c, weights):
 
 @inner
 def load_window(w, c, source, first):
-    """Copy the rows from `first` on into cluster c, times counted from the first one's
-    submission.
-    """
+    """Copy rows from `first` on into cluster c, times counted from the first one's submission."""
     zero_s = source.jobs[0, first].submit_s
     edges = cancels = 0
     for job in range(w.head[c].jobs):
@@ -126,8 +121,9 @@ def load_window(w, c, source, first):
 
 @inner
 def line_window(w, c, window, kept):
-    """Write the first waiting jobs to World.queue, of which the first `kept` stand there; returns
-    how many.
+    """Write the first waiting jobs to World.queue, of which the first `kept` stand there.
+
+    Returns how many stand there then.
     """
     most = min(w.head[c].waiting, window)
     if kept >= most:
@@ -253,9 +249,7 @@ def step_one(settings, action, episode, weights, table, total, mask, fits_now, o
 
 @inner
 def draw_window(on, c, number):
-    """The row at which the next episode of a cluster begins: by seed, the same on any number of
-    threads.
-    """
+    """The row where a cluster's next episode begins: by seed, the same on any number of threads."""
     return int(mixed(on.draw, c, number) * on.windows)
 
 

@@ -1,5 +1,4 @@
-"""Policies by name: rules, ours, and those that other packages add by the entry point
-`trimtab.policies`.
+"""Policies by name: rules, ours, and other packages' by the entry point `trimtab.policies`.
 
 named("sjf+easy+best")             order[+backfill][+place]
 named("dqn:run/dqn.onnx")          a policy with a network that `trimtab train` made, or its folder

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 
 class RulePolicy:
-    """Order x backfill x place, by name. Decides what the compiled whole-trace run decides, to the
-    node.
-    """
+    """Order x backfill x place, by name; decides as the compiled whole-trace run, to the node."""
 
     def __init__(self, name: str, seed: int = 0) -> None:
         self.name = name

@@ -80,9 +80,7 @@ def rebook(w, c, job, at, count, sign):
 
 @inner
 def occupy(place, w, c, job, blocked, need, i, count):
-    """Take (or give back) one entry at the shadow time; returns how the head's room there
-    changes.
-    """
+    """Take or give back an entry at the shadow time; returns how the head's room there changes."""
     node, mask = w.entry[c, i].node, w.entry[c, i].devices
     before = head_slots(place, w, c, node, blocked, need)
     take(w, c, node, job, 0, count, mask, w.later_free, w.later_gpu_free, w.later_gpu_mem)
@@ -129,9 +127,7 @@ def shadow(place, w, c, now_s, blocked, need):
 
 @inner
 def expected_ends(w, c, now_s, ends, which):
-    """Write expected ends and whose they are: runs by number, this pass's own starts by -1 -
-    entry.
-    """
+    """Write expected ends and whose they are: runs by number, this pass's starts by -1 - entry."""
     count = 0
     for run in range(w.runs.shape[1]):
         if w.runs[c, run].job >= 0 and not is_stopped(w, c, run):

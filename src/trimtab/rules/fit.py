@@ -100,9 +100,7 @@ def slots(w, c, node, job, shape, free, gpu_free, gpu_mem, limit):
 
 @inner
 def choose_devices(w, c, node, job, shape, gpu_free, gpu_mem):
-    """The devices an instance takes: the fullest one that fits a fraction, else the first free
-    ones.
-    """
+    """The devices an instance takes: the fullest that fits a fraction, else the first free ones."""
     gpus = int(w.jobs[c, job].gpus * w.scale[shape])
     mask = NEVER
     if gpus == 0:

@@ -64,9 +64,7 @@ def attained(w, c, job, now_s):
 
 @inner
 def dynamic_key(order, w, c, job, now_s):
-    """Keys that depend on the time, on service received, or on the tenant's share of the
-    cluster.
-    """
+    """Keys that depend on time, on service received, or on the tenant's share of the cluster."""
     rec = w.jobs[c, job]
     wait_s = now_s - rec.submit_s
     if order == WFP3:
@@ -91,9 +89,7 @@ def dynamic_key(order, w, c, job, now_s):
 
 @inner
 def tenant_shares(w, c):
-    """Write the dominant share of the cluster each tenant holds (DRF), from the runs that are on
-    it.
-    """
+    """Write each tenant's dominant share of the cluster (DRF), from the runs that are on it."""
     for tenant in range(w.share.shape[1]):
         w.share[c, tenant] = 0.0
         for r in range(w.held.shape[2]):

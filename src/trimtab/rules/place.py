@@ -76,11 +76,9 @@ def expected_slowdown(w, c, node, job):
 
 @inner
 def compatible(w, c, node, job):
-    """Cosine of demand and free capacity, less load, less expected interference (hierarchy-hmarl,
-    eq. 6).
+    """Cosine of demand and free room, less load and expected interference (hierarchy-hmarl, eq. 6).
 
-    Both vectors in shares of the node's capacity, so that a unit of memory does not outweigh a
-    core.
+    Both vectors in shares of the node's capacity: a unit of memory does not outweigh a core.
     """
     product = wants = has = 0.0
     for r in range(w.free.shape[2]):
@@ -142,9 +140,7 @@ def frag_gain(w, c, node, job, shape):
 
 @inner
 def prefers(w, c, node, job, shape):
-    """Whether the node's kind is the one fixed for this job: the fastest kind that could host all
-    of it.
-    """
+    """Whether the node is of the kind fixed for this job: the fastest that could host all of it."""
     like = w.jobs[c, job].like
     if w.prefer[c, like] == 0:
         best = -1.0
@@ -222,9 +218,7 @@ def score(place, w, c, node, job, shape, seed):
 
 @inner
 def eligible(place, w, c, node, job, shape):
-    """Whether the placement would ever choose the node: static affinity waits for the job's own
-    kind.
-    """
+    """Whether the placement ever chooses the node: static affinity waits for the job's own kind."""
     if not allowed(w, c, node, job, shape):
         return False
     return place != AFFINITY or prefers(w, c, node, job, shape)
@@ -232,8 +226,7 @@ def eligible(place, w, c, node, job, shape):
 
 @inner
 def place_job(place, w, c, job, shape, wanted, partial, seed, at):
-    """Book up to `wanted` instances from entry `at` of the scratch on; all or none unless
-    `partial`.
+    """Book up to `wanted` instances from scratch entry `at` on; all or none unless `partial`.
 
     Returns how many were booked.
     """
@@ -292,9 +285,7 @@ def book_instance(w, c, node, job, shape, at):
 
 @inner
 def rate_on(w, c, job, shape, at, count):
-    """The speed of a gang on the nodes in entries at .. at + count: its slowest piece, its worst
-    link.
-    """
+    """A gang's speed on the nodes in entries at .. at + count: slowest piece, worst link."""
     slowest = np.inf
     for i in range(at, at + count):
         node = w.entry[c, i].node

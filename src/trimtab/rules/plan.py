@@ -85,8 +85,7 @@ def plan(order, backfill, place, seed, w, c, now_s, line, words, heads):
 
 @inner
 def plan_arrivals(backfill, place, seed, w, c, now_s, rank):
-    """The same pass where only jobs arrived since the last one and its head still blocks; False if
-    not.
+    """The same pass if only jobs arrived since the last and its head still blocks; else False.
 
     What was refused stays refused: nothing was freed, the time to the shadow only shrinks, and each
     would choose the same nodes again. That holds while no run counted there is late, which is while
@@ -130,9 +129,7 @@ def sort_fresh(w, c, rank):
 
 @inner
 def plan_conservative(place, seed, w, c, now_s, line, words, heads):
-    """The same for conservative backfilling, apart so that who does not use it does not
-    compile it.
-    """
+    """The same for conservative backfilling, apart so that only its users compile it."""
     begin_pass(w, c)
     reserve(place, seed, w, c, now_s, line, words, heads)
     undo(w, c)
@@ -219,8 +216,7 @@ def start_fairly(place, seed, w, c, line, words, heads):
 
 @inner
 def preempt(order, place, seed, w, c, now_s, line, words, heads, head):
-    """Stop runs of jobs that come strictly later in the order, worst first, while that starts the
-    head.
+    """Stop runs of jobs strictly later in the order, worst first, while that starts the head.
 
     Returns the rank of the job that still blocks, or -1.
     """

@@ -1,6 +1,4 @@
-"""Conservative backfilling: every job in line gets the earliest start that delays none before
-it.
-"""
+"""Conservative backfilling: each job in line gets the earliest start that delays none before it."""
 
 import numpy as np
 
@@ -90,9 +88,7 @@ def add(hold, first, holds, from_s, to_s, job, shape, node, count, devices):
 
 @inner
 def earliest(place, seed, w, c, now_s, job, step, hold, first, holds):
-    """The first instant at which the job could run undisturbed to its expected end; places it
-    there.
-    """
+    """The first instant the job could run undisturbed to its expected end; places it there."""
     times, turn = np.empty(holds + 1), np.empty(holds + 1, np.int64)
     times[0] = now_s
     for h in range(holds):

@@ -9,9 +9,7 @@ from trimtab.rules.world import CONF, ENTRY, HEAD, World
 
 
 def world_of(snapshot: Snapshot, room: int = 256) -> World:
-    """The snapshot's arrays as they are, copies of what a plan books in, and room for `room`
-    starts.
-    """
+    """The snapshot's arrays as they are, copies of what a plan books in, room for `room` starts."""
     jobs, waiting = len(snapshot.jobs), len(snapshot.queue)
     nodes, resources = snapshot.free.shape
     devices = snapshot.gpu_free.shape[1]

@@ -172,9 +172,7 @@ SLOTS = 4  # words of the table an array takes: its address and up to three leng
 
 
 class World:
-    """Arrays by name. `_address` is what compiled code gets; `replaced` makes a World of other
-    arrays.
-    """
+    """Arrays by name. Compiled code gets `_address`; `replaced` makes a World of other arrays."""
 
     def __getattr__(self, name: str) -> Any:  # for type checkers: the arrays are set by name
         raise AttributeError(name)
@@ -257,9 +255,7 @@ class _Attributes(AttributeTemplate):  # type: ignore[misc]
 
 @lower_getattr_generic(WorldType)
 def _getattr(context: Any, builder: Any, typ: Any, value: Any, attr: str) -> Any:
-    """The array of that name: its place and lengths loaded from the table, which never changes in a
-    call.
-    """
+    """The array of that name: place and lengths loaded from the table, constant during a call."""
     array_type = ARRAYS[attr]
     table = builder.inttoptr(value, ir.IntType(64).as_pointer())
     unchanging = builder.module.add_metadata([])

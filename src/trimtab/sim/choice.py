@@ -174,9 +174,7 @@ def reject(w, c, job):
 
 @compiled
 def relocate(w, c, job, shape, at, count, reason):
-    """Move a job that is one run to the nodes in entries at .. at + count, or to another shape
-    there.
-    """
+    """Move a job of one run to the nodes in entries at .. at + count, or to another shape there."""
     head = w.head[c]
     if job < 0 or job >= head.jobs:
         return refuse(w, c, NO_JOB, -1, -1, 0.0, 0.0)

@@ -198,9 +198,7 @@ def next_time(w, c):
 
 @compiled
 def advance(w, c):
-    """Jump to the next instant and let everything that is due there happen. False when nothing is
-    left.
-    """
+    """Jump to the next instant and let all that is due there happen; False if nothing is left."""
     head = w.head[c]
     if head.batch_left == 0:
         return False

@@ -27,9 +27,7 @@ def queue_of(w, c):
 
 @inner
 def plan_pass(w, c, order, backfill, place, seed):
-    """Plan on the queue as it is: in its static order, or lined up anew where the order moves with
-    time.
-    """
+    """Plan on the queue in its static order, or lined up anew where the order moves with time."""
     now_s = w.head[c].now_s
     if order < FIRST_DYNAMIC:
         if plan_arrivals(backfill, place, seed, w, c, now_s, w.rank):
@@ -112,9 +110,7 @@ def run_conservative(w, c, order, place, seed, limit):
 
 @compiled
 def set_rank(w, c, order):
-    """Index the queue by this order; ties by row. Orders that move with time are lined up at each
-    pass.
-    """
+    """Index the queue by this order, ties by row; each pass lines up orders that move with time."""
     jobs = w.jobs.shape[1]
     keys = np.empty(jobs)
     for job in range(jobs):

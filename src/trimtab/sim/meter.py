@@ -68,9 +68,7 @@ def use_of(w, c, job):
 
 @inner
 def change_load(w, c, node, used, draw):
-    """Add to what is used of the node's driving resource; updates load, power and the cluster's
-    sums.
-    """
+    """Add to the use of the node's driving resource; updates load, power, the cluster's sums."""
     settle_node(w, c, node)
     state, head = w.node_state[c, node], w.head[c]
     head.load_sum -= state.load

@@ -11,9 +11,7 @@ from trimtab.sim.meter import change_load, hold_share, piece_use
 
 @inner
 def add_piece(w, c, run, node, count, devices):
-    """Put a piece of a run on a node: list, load and neighbours. The amounts are booked by the
-    caller.
-    """
+    """Put a piece of a run on a node: list, load and neighbours. The caller books the amounts."""
     head = w.head[c]
     piece = head.free_piece
     head.free_piece = w.pieces[c, piece].next
@@ -95,9 +93,7 @@ def drop_pieces(w, c, run):
 
 @inner
 def speed(w, c, run, disturbed):
-    """Work seconds a second of a run: its slowest piece, the worst link and, if `disturbed`, its
-    neighbours.
-    """
+    """Work seconds a second of a run: slowest piece, worst link and, if `disturbed`, neighbours."""
     rec = w.runs[c, run]
     job = rec.job
     if w.truth[c, job].service == 1:
@@ -189,9 +185,7 @@ def retune(w, c, node, but):
 
 @inner
 def begin_run(w, c, job, shape, at, count):
-    """One run of entries that start and end together; neighbouring entries on a node share a
-    piece.
-    """
+    """A run of entries that start and end together; neighbouring ones on a node share a piece."""
     head = w.head[c]
     run = head.free_run
     rec, state = w.runs[c, run], w.state[c, job]

@@ -1,6 +1,4 @@
-"""Whole traces by a rule, compiled: the pool kernel where the case is simple, the engine for the
-rest.
-"""
+"""Whole traces by a rule, compiled: the pool kernel where the case is simple, else the engine."""
 
 from __future__ import annotations
 
@@ -90,9 +88,7 @@ def run_world(world: World, rule: Rule, progress: Callable[[int], None] | None =
 def is_pool(
     workload: Workload, cluster: Cluster, rule: Rule, profile: Profile | None, models: Models | None
 ) -> bool:
-    """Whether the pool kernel models all there is: identical units, static order, nothing goes
-    wrong.
-    """
+    """Whether the pool kernel models it all: identical units, static order, nothing goes wrong."""
     truth, plain = workload.truth, models or Models()
     demand = workload.demand[:, 0]
     return bool(
@@ -119,9 +115,7 @@ def is_pool(
 
 
 def simulate_pool(workload: Workload, cluster: Cluster, rule: Rule) -> Whole:
-    """The same as `simulate` where `is_pool` holds, several times faster; tests prove them
-    equal.
-    """
+    """Do as `simulate` where `is_pool` holds, several times faster; tests prove them equal."""
     began_s = time.perf_counter()
     jobs = workload.jobs
     gang = (jobs["gang"] == 1) & (jobs["instances"] > 1)
@@ -150,9 +144,7 @@ def simulate_pool(workload: Workload, cluster: Cluster, rule: Rule) -> Whole:
 
 
 def ended_state(workload: Workload, start_s: Array, end_s: Array) -> Array:
-    """The state of jobs that all ran once, from start to end: what the specialised kernels
-    return.
-    """
+    """The state of jobs that all ran once, from start to end: what specialised kernels return."""
     state = np.zeros(len(workload), STATE)
     state["start_s"], state["end_s"] = start_s, end_s
     state["status"] = Status.FINISHED
@@ -178,9 +170,7 @@ def queue_rank(key: Array) -> Array:
 
 
 def order_keys(workload: Workload, order: int) -> Array:
-    """Keys of a static order for every job, vectorised; the compiled `static_key` gives the
-    same.
-    """
+    """Keys of a static order for every job, vectorised; compiled `static_key` gives the same."""
     jobs = workload.jobs
     size = workload.demand.max(1)
     size = np.where(jobs["gpus"] > 0, jobs["gpus"] * jobs["gpu_share"], size) * jobs["instances"]

@@ -17,9 +17,7 @@ from trimtab.rules.world import CONF, ENTRY, HEAD, LOG, OUTAGE, World
 
 @dataclass(frozen=True)
 class Models:
-    """Which effects the engine models; each can be switched off. docs/engine.md states the
-    assumptions.
-    """
+    """Which effects the engine models; each can be off. docs/engine.md states the assumptions."""
 
     startup_s: float = 0.0  # before a run makes progress
     move_s: float = 0.0  # a migration or resize pauses the job
@@ -36,9 +34,7 @@ class Models:
 def outages(
     cluster: Cluster, horizon_s: float, rng: np.random.Generator, *, mtbf_s: float, mttr_s: float
 ) -> Array:
-    """Random failures and repairs of every node: exponential up and down times, the same for every
-    policy.
-    """
+    """Failures and repairs of every node: exponential up and down times, alike for every policy."""
     rows: list[tuple[float, int, int]] = []
     for node in range(len(cluster)):
         time_s = 0.0
@@ -66,9 +62,7 @@ def expected_mix(workload: Workload, cover: float = 0.95) -> Mix:
 
 
 def fitted(workload: Workload, cluster: Cluster) -> tuple[Workload, Cluster]:
-    """Both with the same resources in the cluster's order, or an error that says which is
-    missing.
-    """
+    """Both with the same resources in the cluster's order; an error says which is missing."""
     from dataclasses import replace
 
     missing = [name for name in workload.resources if name not in cluster.resources]
@@ -275,9 +269,7 @@ def make_world(
 
 
 def _lay(world: World, c: int, workload: Workload, cluster: Cluster, cancels: Array) -> None:
-    """Copy one workload and one cluster into their rows. Padding jobs have ended, padding nodes are
-    down.
-    """
+    """Copy a workload and cluster into rows; padding jobs have ended, padding nodes are down."""
     rows = len(workload)
     world.head[c]["jobs"], world.head[c]["nodes"] = rows, len(cluster)
     world.jobs[c, :rows] = workload.jobs
@@ -327,9 +319,7 @@ def grown(world: World, *, runs: int = 0, pieces: int = 0, log: int = 0) -> Worl
 
 
 def link_free(slots: Array, link: str, head: Array, first: str, count: str, start: int) -> None:
-    """Chain the slots from `start` on, lowest first, and hang the old list of free ones behind
-    them.
-    """
+    """Chain the slots from `start` on, lowest first, and hang the old free list behind them."""
     if start < len(slots):
         slots[link][start:] = np.arange(start + 1, len(slots) + 1)
         slots[link][-1] = head[first][0]

@@ -141,9 +141,7 @@ def cut_off(w, c, horizon):
 
 @inner
 def cost_of(w, c, weights):
-    """What has been paid so far: seconds of jobs in the system, and of idle nodes while jobs
-    wait.
-    """
+    """What was paid so far: seconds of jobs in the system, and of idle nodes while jobs wait."""
     return weights[0] * w.totals[c].system_s + weights[1] * w.totals[c].idle_s
 
 

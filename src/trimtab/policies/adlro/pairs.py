@@ -185,9 +185,9 @@ def pick(keys, chosen, at, most, key, job):
 
 @inner
 def look_at_queue(w, c, waiting, keys, picks, count):
-    """Choose the waiting jobs to show, PICKS a kind of job: the two shortest, the two with the
-    least work done (of equals the shorter), and the oldest. Returns the requested seconds that
-    wait.
+    """Choose the waiting jobs to show, PICKS a kind of job; returns the requested seconds waiting.
+
+    They are the two shortest, the two with the least work done (of equals the shorter), the oldest.
     """
     picks[:] = -1
     count[:] = 0

@@ -75,9 +75,7 @@ class AdlroPolicy:
 
 
 class AdlroRule(AdlroPolicy):
-    """The guiding rule alone: shortest completion first, stops for shorter jobs, moves to faster
-    nodes.
-    """
+    """The rule alone: shortest completion first, stops for shorter jobs, moves to faster nodes."""
 
     def __init__(self, seed: int = 0) -> None:
         self.name = "adlro-rule"

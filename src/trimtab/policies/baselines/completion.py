@@ -30,9 +30,7 @@ class Line(NamedTuple):
 
 
 def done_s(snapshot: Snapshot, jobs: Array) -> Array:
-    """(M,) work at rate 1 that each job has behind it: what checkpoints kept, and its present
-    run.
-    """
+    """(M,) work at rate 1 that each job has done: what checkpoints kept, and its present run."""
     state, runs = snapshot.state[jobs], snapshot.runs
     run = state["run"]
     now = np.maximum(snapshot.now_s - runs["resume_s"][run], 0.0) * runs["rate"][run]
@@ -62,9 +60,7 @@ def node_rates(snapshot: Snapshot, jobs: Array) -> Array:
 
 
 def places(room: Room, job: int, score: Array) -> tuple[int, ...]:
-    """Nodes for what is left of the job, best score first and none of score 0; () if it lacks
-    room.
-    """
+    """Nodes for what is left of the job, best score first, none of 0; () if a gang lacks room."""
     left = int(room.state["left"][job])
     slots = np.where(score > 0, room.slots(job), 0)
     best_first = np.argsort(-score, kind="stable")

@@ -41,9 +41,7 @@ class QNet(nn.Module):
             self.register_buffer(f"{name}_scale", torch.ones(width))
 
     def measure(self, seen: Array) -> None:
-        """Take shift and scale from rows (B, size): one a column, the same for every node and
-        job.
-        """
+        """Take shift and scale by column from rows (B, size), the same for every node and job."""
         for name, table in zip(("grid", "rows"), self.layout.split(seen)):
             flat = table.reshape(-1, table.shape[-1]).astype(np.float64)
             shift, spread = flat.mean(0), flat.std(0)

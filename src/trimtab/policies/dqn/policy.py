@@ -1,5 +1,4 @@
-"""Deep Q-network over the node grid (ADLRO sec. 3.3 and 4): what it sees, and a trained one at
-work.
+"""Deep Q-network over the node grid (ADLRO sec. 3.3, 4): what it sees, and a trained one at work.
 
 named("dqn:run/dqn.onnx")        made by `trimtab train dqn --out run`
 
@@ -77,8 +76,9 @@ class Layout:
         )
 
     def seen(self, flat: Array, waiting: Array, kind: Array) -> Array:
-        """(B, size) for the network, of the grid codec's (B, ..); waiting (B,) jobs, the first of
-        `kind` (B,).
+        """The network's (B, size) from the grid codec's (B, ..).
+
+        `waiting` (B,) counts the jobs that wait; `kind` (B,) is that of the first.
         """
         if self.mode == "full":
             return flat

@@ -1,5 +1,4 @@
-"""What a learner remembers of many clusters: a ring of steps in NumPy, drawn from evenly or by
-surprise.
+"""What a learner remembers of many clusters: a NumPy ring of steps, drawn evenly or by surprise.
 
 All clusters step together, so a row of the ring is one step of all of them and the next row is what
 followed: no observation is stored twice, and several steps are joined when they are drawn.
@@ -59,9 +58,7 @@ class Replay:
             self._tree.put(self._places(slot), np.zeros(self.clusters))
 
     def pay(self, action: Array, reward: Array, carry: Array, joined: int) -> None:
-        """Keep what came of the actions; carry is the step's discount, 0 where the episode
-        ended.
-        """
+        """Keep what came of actions; carry is the step's discount, 0 where the episode ended."""
         slot = self.paid % self.rows
         self._action[slot], self._reward[slot], self._carry[slot] = action, reward, carry
         self.paid += 1

@@ -208,9 +208,7 @@ def trained(
     windows: int = 16,
     every: int = 25_000,
 ) -> Learner:
-    """A learner after its steps on the ADLRO scene, with the network that was best in
-    validation.
-    """
+    """A learner after its steps on the ADLRO scene, with the network best in validation."""
     work = generate("adlro", seed=on.seed, jobs=20_000, load=0.9)
     ours = ground(work, *place, 256)
     validation = adlro_windows(VALIDATION_SEED + on.seed, place, windows, 300)

@@ -1,6 +1,4 @@
-"""The books of a live fleet: all that its parts share. They take these, and none knows another's
-own state.
-"""
+"""A live fleet's books: all that its parts share. They take these; none knows another's state."""
 
 from __future__ import annotations
 

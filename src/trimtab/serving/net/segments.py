@@ -75,9 +75,7 @@ class Segments:
         return session
 
     def unload(self, segment: int, before: int, width: int) -> bool:
-        """Forget a segment, and its memory with the last call that uses it. Returns whether it was
-        loaded.
-        """
+        """Forget a segment, and its memory with its last call. Returns whether it was loaded."""
         with self._loading:
             return self._sessions.pop(checked_key(segment, before, width), None) is not None
 

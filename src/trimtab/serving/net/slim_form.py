@@ -101,9 +101,7 @@ def row_of(widths: Sequence[int]) -> int:
 
 
 def segment_macs(form: Form, segment: int, before: int, width: int) -> int:
-    """Multiplications of one image in one segment; the stem counts to the first, the head to the
-    last.
-    """
+    """One image's multiplications in a segment; the first counts the stem, the last the head."""
     total = 0
     for layer in layers(form):
         if layer.segment == segment:

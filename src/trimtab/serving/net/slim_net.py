@@ -82,9 +82,7 @@ class SlimResNet(nn.Module):
         return x
 
     def classify(self, x: Tensor) -> Tensor:
-        """The last segment's output to (N, classes) logits; the head takes as many channels as
-        come.
-        """
+        """The last segment's output to (N, classes) logits; the head takes what channels come."""
         # float32 whatever the rest runs in: logits are few, and a loss is a difference of them
         with torch.autocast(x.device.type, enabled=False):
             pooled = x.float().mean((2, 3))

@@ -193,9 +193,7 @@ def _machine(segments: Runs) -> dict[str, Any]:
 
 
 def _copy_s(segments: Runs, repeats: int, clock: Callable[[], float]) -> float:
-    """Seconds to bring a megabyte out of the device and into it again: the least that any
-    hand-over costs.
-    """
+    """Seconds to bring a megabyte out of the device and in again: the least a hand-over costs."""
     given = segments.resident(np.ones((1, 1, 1, int(MB / FLOAT_B)), np.float32))
     found = []
     for _ in range(repeats + 1):
