@@ -2,8 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # -qq: errors only; -q would still warn about every index that lacks a package
-PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c requirements.lock
-# With these from the lock no build environment is resolved afresh: see docs/decisions/0029
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile -c requirements.lock
+# With these from the lock no build environment is resolved afresh: docs/decisions/0029-*.md
 BUILD := hatchling setuptools wheel
 
 .DEFAULT_GOAL := help

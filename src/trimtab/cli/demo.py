@@ -20,13 +20,13 @@ app = typer.Typer()
 TRACE = "adlro:load=0.9,estimate=noisy,jobs=600"
 STARTUP_S = 30.0
 LEARNED = ("adlro",)
-BASELINES = ("gavel", "fluid")
-RULES = ("sjf+fastest", "las+fastest", "fcfs")
+BASELINES = ("gavel", "fluid", "mct")
+RULES = ("srtf+fastest", "sjf+fastest", "fcfs")
 NEXT = (
-    ("your own queue", "trimtab compare adlro gavel fcfs+easy --trace LOG --cluster CLUSTER"),
-    ("prepare a trace", "trimtab trace prepare FOLDER --out prepared"),
-    ("serve requests", "trimtab serve"),
-    ("plan a model", "trimtab plan llama-3-70b --gpus 64xH100"),
+    "your own queue:  trimtab compare adlro gavel fcfs+easy --trace LOG --cluster CLUSTER",
+    "prepare a trace: trimtab trace prepare FOLDER --out prepared   # extra: prepare",
+    "serve requests:  trimtab serve                                 # extra: serve",
+    "plan a model:    trimtab plan llama-3-70b --gpus 64xH100",
 )
 
 
@@ -72,8 +72,7 @@ def demo(
         title = f"{len(policies)} policies on 16 GPUs of three makes"
         write_report(report, results, title=title, command=command_line())
         say(f"report: {report}")
-    for what, command in NEXT:
-        out.print(f"{what + ':':16} {command}", highlight=False, soft_wrap=True, markup=False)
+    out.print("\n".join(("", *NEXT)), highlight=False, soft_wrap=True, markup=False)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ it teaches is one step of policy improvement over that rule.
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -22,11 +23,12 @@ import torch
 from torch import nn
 
 from trimtab.arrays import Array
-from trimtab.errors import PolicyError
+from trimtab.files import whole
 from trimtab.policies.adlro.net import GUIDE, Net, net_of
 from trimtab.policies.adlro.pairs import WIDTH
 from trimtab.policies.adlro.policy import write_net
 from trimtab.policies.networks import WRITTEN
+from trimtab.training.checkpoint import read_checkpoint, write_checkpoint
 
 MARGINS = (0.4, 0.3, 0.2, 0.15, 0.1, 0.05, 0.02, 0.0)
 HOPELESS = 1.1  # times the best ratio: smaller margins trust the network even more
@@ -201,12 +203,12 @@ def train(
         loss = fit(model, kept, settings, device, settings.seed + number)
         ratio, margin = best_margin(model, settings.reach, validate, by_rule)
         if ratio < state["best"]:
-            state["best"] = ratio
+            state["best"] = float(ratio)
             about = {"command": command, "settings": json.dumps(asdict(settings)), "ratio": ratio}
             write_net(out / WRITTEN["adlro"], layers_of(model), margin, settings.reach, **about)
-        state |= {"round": number + 1, "margin": margin, "model": model.state_dict()}
+        state |= {"round": number + 1, "margin": float(margin), "model": model.state_dict()}
         state["wall_s"] = clock.now_s()
-        save_state(out, settings, state)
+        write_checkpoint(out, asdict(settings), {"state": state})
         yield Told(step, steps, number, loss, ratio, state["best"], margin, state["wall_s"])
 
 
@@ -222,31 +224,15 @@ class Clock:
 
 def resumed(out: Path, settings: Settings) -> dict[str, Any]:
     """What the last whole round left, or the beginning."""
-    path = out / "checkpoint.pt"
-    if not path.is_file():
-        out.mkdir(parents=True, exist_ok=True)
-        return {"round": 0, "margin": 0.0, "model": None, "best": np.inf, "wall_s": 0.0}
-    held = torch.load(path, weights_only=False)
-    longer = {**asdict(settings), "rounds": held["settings"]["rounds"]}
-    if held["settings"] != longer:
-        differs = [name for name in longer if held["settings"].get(name) != longer[name]]
-        raise PolicyError(
-            f"{path}: made with other settings ({', '.join(differs)}); give another --out, "
-            "or the same settings to go on"
-        )
+    held = read_checkpoint(out, asdict(settings), free=("rounds",))
+    if held is None:
+        return {"round": 0, "margin": 0.0, "model": None, "best": math.inf, "wall_s": 0.0}
     return dict(held["state"])
 
 
-def save_state(out: Path, settings: Settings, state: dict[str, Any]) -> None:
-    part = out / "checkpoint.part"
-    torch.save({"settings": asdict(settings), "state": state}, part)
-    part.replace(out / "checkpoint.pt")
-
-
 def save_labels(out: Path, number: int, labels: Labels) -> None:
-    part = out / f"round-{number}.part.npz"
-    np.savez(part, **labels._asdict())
-    part.replace(out / f"round-{number}.npz")
+    with whole(out / f"round-{number}.npz") as place, place.open("wb") as file:
+        np.savez(file, **labels._asdict())
 
 
 def load_labels(out: Path, number: int) -> Labels:

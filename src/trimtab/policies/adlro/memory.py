@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,6 +24,7 @@ import numpy as np
 
 from trimtab.arrays import Array
 from trimtab.errors import PolicyError, UnknownName
+from trimtab.files import whole
 from trimtab.policies.adlro.factorised import FactorisedPrior
 
 VERSION = 1
@@ -192,10 +192,8 @@ class RuntimeMemory:
         for name in ("place", "kind", "log_value", "weight"):
             blank = getattr(Runs(len(self.fields), 0), name)
             arrays[name] = np.concatenate([blank, *(getattr(one, name) for one in runs)])
-        part = Path(f"{path}.part")
-        with open(part, "wb") as file:
+        with whole(path) as place, place.open("wb") as file:
             np.savez_compressed(file, header=np.array(json.dumps(header)), size=size, **arrays)
-        os.replace(part, path)
 
     def _add(self, job_type: str, kind: int, places: tuple[float | None, ...], y: float) -> None:
         runs = self._types.get(job_type)

@@ -19,6 +19,7 @@ import numpy as np
 from trimtab.arrays import Array
 from trimtab.core import Cluster, Decision, Profile, Snapshot, Stop, Wait, Workload
 from trimtab.errors import PolicyError
+from trimtab.files import whole
 from trimtab.policies.adlro.choice import choose_seen, decisions_of
 from trimtab.policies.adlro.net import GUIDE, Net, net_of
 from trimtab.policies.adlro.pairs import CELL, FEATURES, MOST, WIDTH
@@ -127,6 +128,5 @@ def write_net(
     about |= told
     helper.set_model_props(model, {name: str(value) for name, value in about.items()})
     checker.check_model(model)
-    written = Path(path).with_suffix(".part")
-    save_model(model, str(written))
-    written.replace(path)
+    with whole(path) as place:
+        save_model(model, str(place))

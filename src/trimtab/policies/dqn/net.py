@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import warnings
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from trimtab.arrays import Array
+from trimtab.files import whole
 from trimtab.policies.dqn.policy import OPSET, Layout
 
 FILTERS, REACH = 32, 3  # of a convolution: outputs, and nodes that one of them sees
@@ -141,15 +141,14 @@ def export(model: QNet, path: str | Path, command: str = "", **about: str) -> No
     """
     import onnx
 
-    layout, path = model.layout, Path(path)
-    part = path.with_name(path.name + ".part")
+    layout = model.layout
     free = {0: "batch"}
     nodes = {1: "nodes"} if layout.trunk == "set" else {}
     actions = {1: "actions"} if nodes else {}
     copy = QNet(layout, dueling=model.dueling, hidden=model.trunk.value.in_features)
     copy.load_state_dict({name: value.cpu() for name, value in model.state_dict().items()})
     shapes = ((layout.nodes, layout.channels), (layout.window, layout.features), (layout.actions,))
-    with warnings.catch_warnings():
+    with whole(path) as part, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the other exporter needs two more packages
         torch.onnx.export(
             copy.eval(),
@@ -161,8 +160,7 @@ def export(model: QNet, path: str | Path, command: str = "", **about: str) -> No
             output_names=["q"],
             dynamic_axes={"grid": free | nodes, "rows": free, "mask": free | actions, "q": free},
         )
-    made = onnx.load(part)
-    told = {"layout": json.dumps(asdict(layout)), "command": command, **about}
-    onnx.helper.set_model_props(made, told)
-    onnx.save(made, part)
-    os.replace(part, path)
+        made = onnx.load(part)
+        told = {"layout": json.dumps(asdict(layout)), "command": command, **about}
+        onnx.helper.set_model_props(made, told)
+        onnx.save(made, part)
