@@ -197,7 +197,7 @@ def load_window(setup: Setup) -> Measured:
         live = LoadWindow(np.ones((nodes, 2)), np.arange(nodes) % 20)
         for window in range(windows):
             time_s = 300.0 * window + beat_s
-            live.use(Samples._make([time_s, node, *use, names]))
+            live.use(Samples._make([time_s, node, *use, names, "drawn"]))
             live.close(300.0 * (window + 1))
 
     return Measured(1e6 * best_s(play, setup.of(3, 1)) / (nodes * windows), "us")

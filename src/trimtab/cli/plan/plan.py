@@ -41,7 +41,7 @@ EXAMPLES = {
 `trimtab plan check runs.csv` — predictions beside your own runs
 """,
     "train": """
-`trimtab plan llama-3-70b --gpus 64xH100`
+`trimtab plan train llama-3-70b --gpus 64xH100` — or without `train`, as below
 
 `trimtab plan llama-3-70b --gpus 64xH100 --batch 1024 --seq 8192 --export megatron --out run/`
 
