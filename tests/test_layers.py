@@ -20,7 +20,7 @@ PACKAGE = ROOT / "src" / "trimtab"
 ORDER = {
     "": [
         {"errors", "arrays", "comparison", "formats", "sources", "files", "units", "claims"},
-        {"columns", "compiled"},
+        {"columns", "compiled", "site"},
         {"core"},
         {"checks"},
         {"build"},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from trimtab.checks import check_workload
 from trimtab.columns import JOB, MAX_DEVICES, NODE, TRUTH, quantised
 from trimtab.core import Cluster, Profile, Shape, Workload
 from trimtab.errors import TraceError
+from trimtab.site import Labels, Site
 
 
 def workload(
@@ -29,10 +30,12 @@ def workload(
     patterns: Any = None,
     pattern_step_s: float = 300.0,
     meta: dict[str, Any] | None = None,
+    labels: Mapping[str, Labels] | None = None,
     **columns: Any,
 ) -> Workload:
     """A checked workload from columns; scalars fill all rows. `columns` are JOB and TRUTH fields.
 
+    `labels` are what jobs name of a site: partition, gpu_kind and the others of site.ASKS.
     `after` is a list of parents a job, or the pair (ptr, idx). Raises TraceError for a submit time
     out of order, a negative or NaN number, a cycle, or a demand column that does not match
     `resources`.
@@ -80,6 +83,7 @@ def workload(
         pattern_step_s=pattern_step_s,
         source=source,
         meta=meta or {},
+        labels=dict(labels or {}),
     )
     check_workload(made)
     made.jobs["like"] = _likeness(made)
@@ -127,6 +131,7 @@ def cluster(
     names: Any = None,
     link: Any = None,
     source: str = "made by hand",
+    site: Site | None = None,
 ) -> Cluster:
     """A checked cluster from columns; scalars fill all nodes. Devices come from column `gpu`."""
     table = np.asarray(capacity, dtype=np.float64)
@@ -194,6 +199,7 @@ def cluster(
         names=None if names is None else np.asarray(names),
         link=table_link,
         source=source,
+        site=site,
     )
 
 

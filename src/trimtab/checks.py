@@ -8,6 +8,7 @@ from trimtab.arrays import Array
 from trimtab.columns import MAX_DEVICES
 from trimtab.core import Workload
 from trimtab.errors import TraceError
+from trimtab.site import ASKS
 
 
 def check_workload(made: Workload) -> None:
@@ -73,6 +74,12 @@ def check_workload(made: Workload) -> None:
         lost, "pattern", row, f"is not in -1..{len(made.patterns) - 1}", "name a row of patterns"
     )
     refuse(~np.isfinite(truth["use"]), "use", truth["use"], "is not finite", drop)
+    for name, given in made.labels.items():
+        if name not in ASKS or len(given.row) != len(made):
+            raise TraceError(
+                f"{made.source}: labels[{name!r}] has {len(given.row)} rows for {len(made)} jobs; "
+                f"give one each of {', '.join(ASKS)}"
+            )
     _check_acyclic(made)
 
 

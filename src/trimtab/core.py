@@ -17,6 +17,7 @@ import numpy as np
 
 from trimtab.arrays import Array
 from trimtab.errors import TraceError
+from trimtab.site import GATE, Labels, Quotas, Site
 
 
 class What(IntEnum):
@@ -137,6 +138,9 @@ class Workload:
     pattern_step_s: float = 300.0
     source: str = "made by hand"
     meta: dict[str, Any] = field(default_factory=dict)
+    labels: dict[str, Labels] = field(default_factory=dict)  # site.ASKS: what the jobs name
+    quotas: Quotas | None = None  # with reserved: what matching the labels with a site gave
+    reserved: Array | None = None  # (J,) row of Cluster.gates that the job may pass, -1 = none
 
     def __len__(self) -> int:
         return len(self.jobs)
@@ -183,7 +187,16 @@ class Workload:
             job_id=None if self.job_id is None else self.job_id[keep],
             after_ptr=ptr,
             after_idx=idx,
+            labels={
+                name: Labels(given.names, given.row[keep]) for name, given in self.labels.items()
+            },
+            quotas=None if self.quotas is None else self.quotas.only(keep),
+            reserved=None if self.reserved is None else self.reserved[keep],
         )
+
+    def label(self, name: str, job: int) -> str:
+        """What the job names there, "" if nothing."""
+        return self.labels[name].of(job) if name in self.labels else ""
 
     def with_estimate(self, estimate: str) -> Workload:
         """The same jobs with `request_s` as submitted ("requested") or as it will be ("actual")."""
@@ -210,12 +223,24 @@ class Cluster:
         default_factory=lambda: np.ones((1, 1))
     )  # (G, G) rate of a gang across regions
     source: str = "made by hand"
+    site: Site | None = None
+    gates: Array = field(default_factory=lambda: np.zeros(0, GATE))  # (V,) reservations, by time
 
     def __len__(self) -> int:
         return len(self.nodes)
 
     def name(self, node: int) -> str:
         return f"node-{node}" if self.names is None else str(self.names[node])
+
+    def only(self, nodes: Array) -> Cluster:
+        """These rows of the nodes, in this order."""
+        return replace(
+            self,
+            nodes=self.nodes[nodes],
+            capacity=self.capacity[nodes],
+            names=None if self.names is None else self.names[nodes],
+            site=None if self.site is None else self.site.only(nodes),
+        )
 
 
 @dataclass(frozen=True)

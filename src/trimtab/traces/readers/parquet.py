@@ -1,8 +1,9 @@
 """One Parquet file a workload: one column a quantity, the names in the schema's metadata.
 
 Columns are the fields of JOB and TRUTH, `demand.<resource>`, `job_id`, `after` (the rows a job
-waits for) and `meta.<key>` for what meta holds of each job. A file made elsewhere needs only
-`submit_s`, `work_s` and one `demand.` column; the rest takes the defaults of `core.workload`.
+waits for), `label.<name>` for what jobs name of a site (texts) and `meta.<key>` for what meta holds
+of each job. A file made elsewhere needs only `submit_s`, `work_s` and one `demand.` column; the
+rest takes the defaults of `build.workload`.
 """
 
 import base64
@@ -22,10 +23,11 @@ from trimtab.columns import JOB, TRUTH
 from trimtab.core import Workload
 from trimtab.errors import TraceError
 from trimtab.files import whole
+from trimtab.site import ASKS, Labels, labelled
 
 SCHEMA_VERSION = 1
 KEY = b"trimtab"
-DEMAND, META = "demand.", "meta."
+DEMAND, META, LABEL = "demand.", "meta.", "label."
 MASKS = ("node_kinds", "shapes")
 NEEDED = ("submit_s", "work_s")
 COLUMNS = (*(JOB.names or ()), *(TRUTH.names or ()))
@@ -42,6 +44,10 @@ def save(work: Workload, path: str | Path) -> None:
     if work.after_ptr is not None and work.after_idx is not None:
         columns["after"] = pa.ListArray.from_arrays(
             pa.array(work.after_ptr, pa.int32()), pa.array(work.after_idx, pa.int64())
+        )
+    for name, given in work.labels.items():
+        columns[f"{LABEL}{name}"] = pa.DictionaryArray.from_arrays(
+            pa.array(given.row, pa.int32()), pa.array(given.names, pa.string())
         )
     rest = {
         "schema_version": SCHEMA_VERSION,
@@ -125,8 +131,16 @@ def _made(
         patterns=_unpacked(rest["patterns"]) if "patterns" in rest else None,
         pattern_step_s=rest.get("pattern_step_s", 300.0),
         meta=_rich(rest.get("meta", {}), table),
+        labels=_labels(table),
         **given,
     )
+
+
+def _labels(table: pa.Table) -> dict[str, Labels]:
+    """What the jobs name, of the columns that are there; an empty field names nothing."""
+    held = [name for name in ASKS if f"{LABEL}{name}" in table.column_names]
+    texts = {name: table[f"{LABEL}{name}"].to_pylist() for name in held}
+    return {name: labelled([text or "" for text in texts[name]]) for name in held}
 
 
 def _rest(table: pa.Table, path: Path) -> dict[str, Any]:

@@ -194,13 +194,8 @@ def at_load(
         rows = rows[np.argsort(nodes.nodes["region"][rows], kind="stable")]
         chosen.append(rows[_evenly(len(rows), offered / load)])
     rows = np.sort(np.concatenate(chosen))
-    left = replace(
-        nodes,
-        nodes=nodes.nodes[rows],
-        capacity=nodes.capacity[rows],
-        names=None if nodes.names is None else nodes.names[rows],
-        source=f"{len(rows):,} of {nodes.source}, at load {load:g}",
-    )
+    source = f"{len(rows):,} of {nodes.source}, at load {load:g}"
+    left = replace(nodes.only(rows), source=source)
     return thinned(work, len(rows) / len(nodes)), left
 
 
