@@ -19,6 +19,7 @@ from trimtab.arrays import Array
 from trimtab.core import Cluster, Profile, Status, Workload
 from trimtab.errors import TraceError, UnknownName
 
+RECORDED = "as recorded"  # the policy of a Result that is the log's own starts, with no totals
 BOUND_S = 10.0  # jobs shorter than this do not dominate the bounded slow-down
 SLACK = 10.0  # a job without a deadline is in time within this multiple of its request
 BLOCK = 8192  # rows added up at a time: fixed, so that no printed digit depends on the machine
