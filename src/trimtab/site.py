@@ -122,6 +122,8 @@ class Site:
     qos: tuple[Qos, ...] = ()
     accounts: tuple[Account, ...] = ()
     reservations: tuple[Reservation, ...] = ()
+    # how Slurm is set up there, in its own words: PriorityWeightAge, SchedulerParameters ...
+    slurm: Mapping[str, str] = field(default_factory=dict)
 
     def only(self, nodes: Array) -> Site:
         """With these rows of the cluster's nodes left."""
