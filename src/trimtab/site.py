@@ -114,10 +114,11 @@ class Reservation:
 
 @dataclass(frozen=True)
 class Site:
-    """The rules of a cluster. `features` and `gpu_kind` are its nodes', row by row."""
+    """The rules of a cluster. `features`, `gpu_kind` and `weight` are its nodes', row by row."""
 
     features: tuple[tuple[str, ...], ...] = ()  # (N,)
     gpu_kind: tuple[str, ...] = ()  # (N,) "" = no GPU
+    weight: tuple[float, ...] = ()  # (N,) Slurm fills nodes of low weight first
     partitions: tuple[Partition, ...] = ()
     qos: tuple[Qos, ...] = ()
     accounts: tuple[Account, ...] = ()
@@ -131,6 +132,7 @@ class Site:
             self,
             features=tuple(self.features[node] for node in nodes) if self.features else (),
             gpu_kind=tuple(self.gpu_kind[node] for node in nodes) if self.gpu_kind else (),
+            weight=tuple(self.weight[node] for node in nodes) if self.weight else (),
         )
 
 
