@@ -107,7 +107,8 @@ ORDER = {
         {"fault_claims"},
     ],
     "cli": [
-        {"options", "shown"},
+        {"options", "outputs"},
+        {"guard", "shown"},
         {"bench", "compare", "plan", "reproduce", "serve", "trace", "train"},
         {"demo"},  # shows its table as compare does
         {"__init__"},

@@ -10,12 +10,14 @@ import typer
 
 from trimtab.cli import compare, demo, train
 from trimtab.cli.bench import bench
+from trimtab.cli.guard import guard
 from trimtab.cli.plan import plan
 from trimtab.cli.reproduce import reproduce
 from trimtab.cli.serve import serve
 from trimtab.cli.shown import err, escaped, out, say
 from trimtab.cli.trace import prepare, trace
 from trimtab.errors import TrimtabError
+from trimtab.files import refusal
 
 # extra: the top-level modules that it brings
 BROUGHT = {
@@ -69,6 +71,7 @@ app.add_typer(plan.app, name="plan")
 trace.app.command("prepare", epilog=prepare.EPILOG)(prepare.trace_prepare)
 app.add_typer(trace.app, name="trace")
 app.add_typer(serve.app, name="serve")
+guard(app)
 
 
 def main() -> None:
@@ -79,7 +82,7 @@ def main() -> None:
         if isinstance(mistake, BrokenPipeError):
             sys.stderr.close()  # the reader of our output went away, as `head` does
             sys.exit(141)
-        end(str(mistake))
+        end(refusal(mistake) if isinstance(mistake, OSError) else str(mistake))
     except (KeyboardInterrupt, typer.Abort):
         say("stopped")
         sys.exit(130)

@@ -13,6 +13,7 @@ from rich.table import Table
 from trimtab.cli.options import with_options
 from trimtab.cli.shown import (
     JsonOption,
+    ReportOption,
     bar,
     command_line,
     dropped_rows,
@@ -79,7 +80,7 @@ def compare(
         typer.Option(help="Score each policy against this one: columns V and HyperScore."),
     ] = None,
     json_file: JsonOption = None,
-    report: Annotated[Path | None, typer.Option(help="Write a self-contained HTML report.")] = None,
+    report: ReportOption = None,
 ) -> None:
     """Compare policies on a trace: a table, JSON for machines, an HTML report with plots."""
     from trimtab.compare import answers, as_json, metrics_of

@@ -6,13 +6,12 @@ import multiprocessing
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from trimtab.cli.compare import show_results
-from trimtab.cli.shown import JsonOption, bar, command_line, out, say, write_json
+from trimtab.cli.shown import JsonOption, ReportOption, bar, command_line, out, say, write_json
 from trimtab.errors import TrimtabError
 
 app = typer.Typer()
@@ -44,7 +43,7 @@ NEXT = (
 def demo(
     seeds: Annotated[int, typer.Option(min=1, help="How many draws of 600 jobs.")] = 5,
     json_file: JsonOption = None,
-    report: Annotated[Path | None, typer.Option(help="Write a self-contained HTML report.")] = None,
+    report: ReportOption = None,
 ) -> None:
     """Compare the learned scheduler that ships with the strongest rules on 16 unlike GPUs."""
     from trimtab.compare import answers, as_json

@@ -22,6 +22,7 @@ child's command line has. What its fields say in `metadata`:
     panel     heading of --help under which it stands
     metavar   what stands for its value there
     times     field / option, where people and code use other units: 60.0 = minutes for seconds
+    writes    a `Kind` of `trimtab.cli.outputs`: the option names what the command writes
 
 The type is the field's: str, int, float, bool, Path, any of them `| None`, or `tuple[X, ...]` for
 an option that may be repeated. A field may also be `Annotated[..., typer.Option(...)]`, as is.
@@ -117,7 +118,8 @@ def _parameter(one: dataclasses.Field[Any], hint: Any) -> inspect.Parameter:
         more |= {"rich_help_panel": about.get("panel"), "show_default": _worth_showing(default)}
         names = [] if about.get("argument") else [_name(one)] * _is_named(one, hint)
         kind = typer.Argument if about.get("argument") else typer.Option
-        hint = Annotated[hint, kind(*names, **more)]
+        marks = (about["writes"],) if "writes" in about else ()
+        hint = Annotated[hint, kind(*names, **more), *marks]
     empty = inspect.Parameter.empty if default is dataclasses.MISSING else default
     return inspect.Parameter(
         one.name, inspect.Parameter.KEYWORD_ONLY, default=empty, annotation=hint

@@ -8,19 +8,24 @@ import signal
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from trimtab.cli.outputs import JSON, PAGE
 from trimtab.errors import TrimtabError
 from trimtab.files import whole
 
 # no emoji: it would print the `:x:` of a name as a cross
 out, err = Console(emoji=False), Console(stderr=True, emoji=False)
 JsonOption = Annotated[
-    str | None, typer.Option("--json", help="Write JSON to this file; `-` = standard output.")
+    str | None, typer.Option("--json", help="Write JSON to this file; `-` = standard output."), JSON
+]
+ReportOption = Annotated[
+    Path | None, typer.Option(help="Write a self-contained HTML report."), PAGE
 ]
 LenientOption = Annotated[
     bool, typer.Option("--lenient", help="Drop bad rows and say how many and why.")

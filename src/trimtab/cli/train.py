@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from trimtab.cli.outputs import FOLDER
 from trimtab.cli.shown import (
     JsonOption,
     command_line,
@@ -48,7 +49,7 @@ The same command again goes on where the last one stopped; a larger --steps trai
 def train(
     learner: Annotated[str, typer.Argument(help="What to train: adlro, dqn, router, slim.")],
     to: Annotated[
-        Path, typer.Option("--out", help="Folder of the checkpoint, network and log.")
+        Path, typer.Option("--out", help="Folder of the checkpoint, network and log."), FOLDER
     ] = Path("trained"),
     steps: Annotated[int | None, typer.Option(help="How long; see --set help.")] = None,
     trace: Annotated[str | None, typer.Option(help="A trace file, or a generator.")] = None,
@@ -80,8 +81,6 @@ def train(
         if name in known:
             given[name] = value
     checked = learners.checked(learner, given)
-    if to.exists() and not to.is_dir():
-        raise TrimtabError(f"--out {to}: a file is there; give a folder")
     last = follow(learners.trainer(learner)(to, command=command_line(), **checked), learner)
     if last is None:
         say(f"{to}: trained so far already; give a larger --steps to go on")

@@ -77,7 +77,7 @@ def test_compare_writes_a_self_contained_report(log, tmp_path):
         (["compare", "fcsf"], "did you mean 'fcfs'?"),
         (["compare", "sjf+esy"], "did you mean 'easy'?"),
         (["compare", "fcfs", "--trace", "nope.swf"], "nope.swf: no such file"),
-        (["compare", "fcfs", "--jobs", "-3"], "--jobs -3 selects nothing"),
+        (["compare", "fcfs", "--jobs", "-3"], "--jobs -3 is below 1"),
         (["compare", "fcfs", "--seeds", "0"], "--seeds 0"),
         (["compare", "fcfs", "--semantics", "foo"], "semantics 'foo' is unknown"),
         (["compare", "fcfs", "--estimate", "maybe"], "use requested or actual"),

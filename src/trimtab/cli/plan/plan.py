@@ -17,7 +17,7 @@ from trimtab.cli.plan import plan_answers, plan_calibrate, plan_check, plan_watc
 from trimtab.cli.plan.plan_answers import Output
 from trimtab.cli.plan.plan_calibrate import Calibrating
 from trimtab.cli.plan.plan_watch import Watching
-from trimtab.cli.shown import JsonOption
+from trimtab.cli.shown import JsonOption, ReportOption
 from trimtab.errors import PlanError
 from trimtab.llm.plan.options import ServeOptions, TrainOptions
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 UP_TO = ("up-to", "upto", "<=")
 # A command's older name, as a switch of `trimtab plan`; the first that is there counts.
 SWITCHES = ("check", "fit", "calibrate", "serve", "watch", "train")
-ReportOption = Annotated[Path | None, typer.Option(help="Write a self-contained HTML page.")]
 
 EXAMPLES = {
     "": """

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trimtab.cli.outputs import FOLDER
 from trimtab.cli.plan import plan_text
-from trimtab.cli.shown import JsonOption, command_line, say, write_json
+from trimtab.cli.shown import JsonOption, ReportOption, command_line, say, write_json
 from trimtab.errors import PlanError
 from trimtab.units import seconds
 
@@ -28,11 +29,10 @@ class Output:
         metadata={"help": "megatron, deepspeed, fsdp, torchtitan, vllm or sglang."},
     )
     folder: Path | None = field(
-        default=None, metadata={"help": "Folder for the launcher's files.", "option": "--out"}
+        default=None,
+        metadata={"help": "Folder for the launcher's files.", "option": "--out", "writes": FOLDER},
     )
-    report: Path | None = field(
-        default=None, metadata={"help": "Write a self-contained HTML page."}
-    )
+    report: ReportOption = None
     json_file: JsonOption = None
 
     def framework(self) -> str:

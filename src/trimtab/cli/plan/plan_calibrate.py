@@ -13,6 +13,7 @@ import numpy as np
 from rich.box import SIMPLE
 from rich.table import Table
 
+from trimtab.cli.outputs import STATE
 from trimtab.cli.shown import bar, out, say, write_json
 from trimtab.errors import PlanError
 from trimtab.units import three_digits
@@ -26,7 +27,12 @@ class Calibrating:
     """What to measure, for how long, and where it is written."""
 
     profile: tuple[Path, ...] = field(
-        default=(), metadata={"help": f"The file to write; default {PROFILE}.", "metavar": "FILE"}
+        default=(),
+        metadata={
+            "help": f"The file to write; default {PROFILE}.",
+            "metavar": "FILE",
+            "writes": STATE,
+        },
     )
     device: str = field(default="cuda", metadata={"help": "cuda (also AMD's) or cpu."})
     seconds: float = field(default=SECONDS, metadata={"help": "About how long."})

@@ -11,6 +11,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from trimtab.cli.shown import out, say
+from trimtab.files import write_whole
 from trimtab.units import three_digits
 
 MOST_WIDE = 1000  # characters
@@ -110,10 +111,9 @@ def show_launch(files: dict[str, str]) -> None:
 
 def write_files(folder: Path, files: dict[str, str]) -> None:
     """Put the launcher's files into a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         path = folder / name
-        path.write_text(text, encoding="utf-8")
+        write_whole(path, text)
         if path.suffix == ".sh":
             path.chmod(0o755)
     say(f"wrote {', '.join(str(folder / name) for name in files)}")

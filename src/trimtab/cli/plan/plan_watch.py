@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trimtab.cli import outputs
 from trimtab.cli.plan import plan_text
 from trimtab.cli.plan.watch_text import HOUR_S, Readings
 from trimtab.cli.shown import named, say, write_json
@@ -50,7 +51,9 @@ class Watching:
         metadata=_live("That a restart takes without data.", "--restart-minutes", times=60.0),
     )
     log: Path | None = field(default=None, metadata=_live("The job's log: step times."))
-    state: Path = field(default=STATE, metadata=_live("Where what is learned is kept."))
+    state: Path = field(
+        default=STATE, metadata=_live("Where what is learned is kept.", writes=outputs.STATE)
+    )
     prometheus: str = field(default="", metadata=_live("Address of a server to read."))
     query: tuple[str, ...] = field(
         default=(), metadata=_live("cpu=, link=, memory=, gpu= or taken=PROMQL.")
@@ -60,7 +63,10 @@ class Watching:
     apply: str = field(default="", metadata=_live("Command that changes the plan; none: dry run."))
     apply_timeout_s: float = 1800.0
     folder: Path | None = field(
-        default=None, metadata=_live("Folder of a proposal; default: beside the state.", "--out")
+        default=None,
+        metadata=_live(
+            "Folder of a proposal; default: beside the state.", "--out", writes=outputs.FOLDER
+        ),
     )
     rounds: int = field(default=0, metadata=_live("Readings; 0 = until Ctrl-C."))
 

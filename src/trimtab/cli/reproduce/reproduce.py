@@ -13,7 +13,8 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from trimtab.cli.shown import JsonOption, bar, command_line, out, say, write_json
+from trimtab.cli.outputs import FOLDER
+from trimtab.cli.shown import JsonOption, ReportOption, bar, command_line, out, say, write_json
 from trimtab.errors import TrimtabError, UnknownName
 
 app = typer.Typer()
@@ -87,10 +88,12 @@ def reproduce(
         int | None, typer.Option(min=1, help="Processes; as many as processors.")
     ] = None,
     keep: Annotated[
-        Path | None, typer.Option("--out", help="Folder that keeps finished runs, to go on later.")
+        Path | None,
+        typer.Option("--out", help="Folder that keeps finished runs, to go on later."),
+        FOLDER,
     ] = None,
     json_file: JsonOption = None,
-    report: Annotated[Path | None, typer.Option(help="Write a self-contained HTML page.")] = None,
+    report: ReportOption = None,
 ) -> None:
     """Measure what a paper claims: its figures beside ours, with intervals, and checked claims.
 
@@ -108,7 +111,6 @@ def reproduce(
     if len(aside) > 1:
         raise TrimtabError("--drift and --ablation are two measurements; give one at a time")
     module = import_module(".".join([BY_NAME[paper], *(aside or ["paper"])]))
-    check_places(keep, json_file, report)
     # routers and planners are no policies of clusters; their setups know them
     own_names = aside or paper in ("llm", "slim")
     names = between_commas(policies) if own_names else checked_names(policies)
@@ -129,17 +131,6 @@ def reproduce(
     if report is not None:
         write_page(report, paper, measured, module.NOTES)
         say(f"report: {report}")
-
-
-def check_places(keep: Path | None, json_file: str | None, report: Path | None) -> None:
-    """Raise before anything long begins, not when it is over and cannot be written."""
-    if keep is not None and keep.exists() and not keep.is_dir():
-        raise TrimtabError(f"--out {keep}: is a file; name a folder")
-    if json_file not in (None, "-") and not Path(json_file).absolute().parent.is_dir():
-        raise TrimtabError(f"--json {json_file}: there is no such folder; make it or name another")
-    for option, path in (("--json", json_file), ("--report", report)):
-        if path is not None and Path(path).is_dir():
-            raise TrimtabError(f"{option} {path}: is a folder; name a file in it")
 
 
 def checked_names(policies: str | None) -> list[str] | None:

@@ -12,6 +12,7 @@ import typer
 from rich.box import SIMPLE
 from rich.table import Table
 
+from trimtab.cli.outputs import FOLDER, NPZ
 from trimtab.cli.shown import JsonOption, bar, out, say, write_json
 from trimtab.errors import ServeError
 from trimtab.units import three_digits
@@ -43,12 +44,18 @@ def profile(
         list[str] | None, typer.Option(help="How to run segments; may be repeated.")
     ] = None,
     cache: Annotated[
-        Path | None, typer.Option(help="Folder that remembers the fastest ways; else ~/.cache.")
+        Path | None,
+        typer.Option(help="Folder that remembers the fastest ways; else ~/.cache."),
+        FOLDER,
     ] = None,
     idle_w: Annotated[float, typer.Option(help="Watts at rest, where there is no meter.")] = 20.0,
     busy_w: Annotated[float, typer.Option(help="Watts at work, where there is no meter.")] = 65.0,
-    to: Annotated[Path | None, typer.Option("--out", help="Write the profile, a .npz.")] = None,
-    plots: Annotated[Path | None, typer.Option(help="A folder for three figures, as PNG.")] = None,
+    to: Annotated[
+        Path | None, typer.Option("--out", help="Write the profile, a .npz."), NPZ
+    ] = None,
+    plots: Annotated[
+        Path | None, typer.Option(help="A folder for three figures, as PNG."), FOLDER
+    ] = None,
     every: Annotated[bool, typer.Option("--all", help="Show all 256 tuples of widths.")] = False,
     json_file: JsonOption = None,
 ) -> None:
@@ -59,8 +66,6 @@ def profile(
 
     network = slim_weights.load(weights or shipped())
     sizes = bucket_sizes(buckets) if buckets else None
-    if to is not None and not to.parent.is_dir():
-        raise ServeError(f"--out {to}: there is no folder {to.parent}; make it first")
     watts = meter(device, idle_w=idle_w, busy_w=busy_w)
     found, rows = measure_all(network, device, threads, sizes, repeats, way, cache, watts)
     if to is not None:

@@ -9,6 +9,7 @@ import typer
 from rich.box import SIMPLE
 from rich.table import Table
 
+from trimtab.cli.outputs import FOLDER
 from trimtab.cli.shown import (
     JsonOption,
     LenientOption,
@@ -43,7 +44,7 @@ def trace_prepare(
     source: Annotated[
         str, typer.Argument(help="The folder of the trace, or a file of samples of load.")
     ],
-    to: Annotated[Path, typer.Option("--out", help="A new folder for the result.")],
+    to: Annotated[Path, typer.Option("--out", help="A new folder for the result."), FOLDER],
     window: Annotated[float, typer.Option(help="Seconds of a window.")] = 300.0,
     history: Annotated[int, typer.Option(help="Windows that recent features look back.")] = 12,
     segment: Annotated[float, typer.Option(help="Seconds of a decision segment.")] = 3600.0,

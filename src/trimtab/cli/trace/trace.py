@@ -13,6 +13,7 @@ import typer
 from rich.box import SIMPLE
 from rich.table import Table
 
+from trimtab.cli.outputs import FOLDER, PARQUET, Place, check
 from trimtab.cli.shown import (
     JsonOption,
     LenientOption,
@@ -67,7 +68,7 @@ def trace_describe(
 )
 def trace_convert(
     trace: Annotated[str, typer.Argument(help="A trace file.")],
-    to: Annotated[Path, typer.Argument(help="A .parquet file.")],
+    to: Annotated[Path, typer.Argument(help="A .parquet file."), PARQUET],
     start: Annotated[int, typer.Option(help="First row.")] = 0,
     jobs: Annotated[int | None, typer.Option(help="How many rows.")] = None,
     lenient: LenientOption = False,
@@ -119,10 +120,13 @@ def trace_generate(
     params = {key: value for key, value in params.items() if value is not None}
     params.update(parsed(text) for text in settings or ())
     if name == TWIN:
-        generate_twin(to or Path(TWIN), seed, params, json_file)
+        to = to or Path(TWIN)
+        check([Place("--out", to, FOLDER)], [])
+        generate_twin(to, seed, params, json_file)
         return
     if to is None:
         raise TrimtabError(f"{name}: where to? add --out jobs.parquet")
+    check([Place("--out", to, PARQUET)], [Place("", Path(name))] * Path(name).is_file())
     import numpy as np
 
     from trimtab.traces import read
@@ -197,7 +201,9 @@ def trace_sample(
             help="`live` = this machine; a Prometheus address; a PlanetLab or Bitbrains file."
         ),
     ] = "live",
-    to: Annotated[Path, typer.Option("--out", help="A .parquet file.")] = Path("load.parquet"),
+    to: Annotated[Path, typer.Option("--out", help="A .parquet file."), PARQUET] = Path(
+        "load.parquet"
+    ),
     every: Annotated[float, typer.Option(help="Seconds between samples.")] = 5.0,
     seconds: Annotated[
         float, typer.Option(help="How long: from now, or the time up to now.")

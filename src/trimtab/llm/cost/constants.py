@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trimtab.arrays import Array
+from trimtab.files import write_whole
 from trimtab.llm.cost.kernels import LAW
 
 PATH = Path(__file__).with_name("constants.json")
@@ -44,7 +45,7 @@ def replace_section(name: str, section: dict[str, Any], path: Path = PATH) -> No
     found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     found[name] = section
     text = json.dumps(found, indent=1, sort_keys=True, allow_nan=False)
-    path.write_text(text + "\n", encoding="utf-8")
+    write_whole(path, text + "\n")
     read.cache_clear()
 
 

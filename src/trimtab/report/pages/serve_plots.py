@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, PercentFormatter
 
 from trimtab.arrays import Array
+from trimtab.files import whole
 from trimtab.report.drawing import PALETTE, STYLE
 from trimtab.serving.net.serve_profile import ServeProfile
 from trimtab.serving.net.slim_form import Form, segment_macs
@@ -83,7 +84,8 @@ def _figure(file: Path, across: Array, up: Array, dressed: Callable[[Any], None]
             if segment:
                 panel.set_ylabel("")
         panels[0].legend(fontsize=8)
-        figure.savefig(file, dpi=DPI, transparent=False)
+        with whole(file) as place:
+            figure.savefig(place, dpi=DPI, transparent=False, format="png")
     return file
 
 

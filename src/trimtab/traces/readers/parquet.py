@@ -22,7 +22,7 @@ from trimtab.build import workload
 from trimtab.columns import JOB, TRUTH
 from trimtab.core import Workload
 from trimtab.errors import TraceError
-from trimtab.files import whole
+from trimtab.files import refusal, whole
 from trimtab.site import ASKS, Labels, labelled
 
 SCHEMA_VERSION = 1
@@ -73,10 +73,7 @@ def write_table(table: pa.Table, path: Path) -> None:
         with whole(path) as place:
             pq.write_table(table, place, compression="zstd")
     except OSError as error:
-        problem = error.strerror or error
-        raise TraceError(
-            f"{path}: cannot be written ({problem}); choose a folder that exists"
-        ) from None
+        raise TraceError(f"{path}: cannot be written: {refusal(error)}") from None
 
 
 def load(path: str | Path, *, lenient: bool = False) -> Workload:

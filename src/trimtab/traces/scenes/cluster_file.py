@@ -29,6 +29,7 @@ from trimtab.arrays import Array
 from trimtab.build import cluster, uniform_profile
 from trimtab.core import Cluster, Profile
 from trimtab.errors import TraceError
+from trimtab.files import write_whole
 
 RESOURCES = ("cpu", "mem_gb", "gpu")
 TOP = ("nodes", "links", "link_gb_s", "profile", "source", "resources", "kinds", "regions")
@@ -88,7 +89,7 @@ def save_cluster(made: Cluster, path: str | Path, profile: dict[str, Any] | None
         }
     if profile:
         content["profile"] = profile
-    Path(path).write_text(yaml.safe_dump(content, sort_keys=False, width=100))
+    write_whole(path, yaml.safe_dump(content, sort_keys=False, width=100))
 
 
 def _short(value: float) -> int | float:

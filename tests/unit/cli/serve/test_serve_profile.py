@@ -114,8 +114,9 @@ def test_a_mistake_is_named(weights, tmp_path, asked, named):
         profile(weights=weights, cache=tmp_path, **asked)
 
 
-def test_missing_places_are_named_before_anything_is_measured(weights, tmp_path):
-    with pytest.raises(ServeError, match="there is no folder"):
-        profile(weights=weights, to=tmp_path / "none" / "made.npz")
+def test_missing_places_are_named_before_anything_is_measured(command, weights, tmp_path):
+    to = tmp_path / "none" / "made.npz"
+    code, _, said = command("serve", "profile", "--weights", weights, "--out", to)
+    assert (code, "there is no such folder" in said) == (2, True)
     with pytest.raises(ServeError, match="no such file"):
         profile(weights=tmp_path / "none.npz")

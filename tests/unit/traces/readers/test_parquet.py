@@ -159,6 +159,6 @@ def test_meta_that_cannot_be_stored_is_refused_by_key(tmp_path):
 
 
 def test_a_folder_that_is_not_there_is_refused_and_leaves_nothing(tmp_path):
-    with pytest.raises(TraceError, match=r"cannot be written .* choose a folder that exists"):
+    with pytest.raises(TraceError, match=r"cannot be written: .* make the folder first"):
         save(workload([0], [1], [1]), tmp_path / "gone" / "w.parquet")
     assert list(tmp_path.iterdir()) == []
