@@ -92,7 +92,7 @@ ORDER = {
     ],
     "policies": [
         {"networks"},
-        {"rule"},
+        {"code", "rule", "sb3"},
         {"baselines", "adlro", "dqn"},
         {"__init__"},  # finds a policy by its name
     ],

@@ -23,3 +23,15 @@ class ServeError(TrimtabError):
 
 class PlanError(TrimtabError):
     """A model, a GPU pool or a plan of parallelism that cannot be planned for or launched."""
+
+
+def raised_at(problem: BaseException, file: str) -> str:
+    """`FILE:LINE` of the innermost line of a file that an exception came through; "" for none."""
+    if isinstance(problem, SyntaxError) and problem.filename == file:
+        return f"{file}:{problem.lineno}"
+    place, trace = "", problem.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == file:
+            place = f"{file}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return place

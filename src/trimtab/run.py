@@ -22,7 +22,7 @@ from trimtab.core import (
     Wait,
     What,
 )
-from trimtab.errors import PolicyError, TrimtabError
+from trimtab.errors import PolicyError, TrimtabError, raised_at
 
 KINDS = (Start, Stop, Move, Resize, Reject, Wait)
 ANSWERED = (What.PLACED, What.REFUSED)  # the rest is reported by the next wait() too
@@ -74,9 +74,11 @@ def ask(policy: Policy, snapshot: Snapshot) -> list[Decision]:
     except TrimtabError:
         raise
     except Exception as problem:
+        code = getattr(policy.decide, "__code__", None)
+        place = raised_at(problem, code.co_filename) if code else ""
         raise PolicyError(
             f"{name_of(policy)} raised {type(problem).__name__} at second {snapshot.now_s:g}: "
-            f"{problem}"
+            f"{problem}{place and f' ({place})'}"
         ) from problem
     for decision in answer:
         if not isinstance(decision, KINDS):

@@ -22,6 +22,7 @@ from trimtab.files import refusal
 # extra: the top-level modules that it brings
 BROUGHT = {
     "train": ("torch", "tensorboard", "torchhd", "river", "PIL"),
+    "sb3": ("stable_baselines3", "sb3_contrib"),
     "serve": ("httptools", "orjson", "grpc", "google", "onnx", "prometheus_client", "uvloop"),
     "prepare": ("duckdb",),
     "otel": ("opentelemetry",),

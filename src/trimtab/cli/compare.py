@@ -37,6 +37,7 @@ OURS = {  # what the policies by name do; other packages' are listed with their 
     "adlro-drift:PATH takes the same networks",
     "dqn": "learned: a deep Q-network over nodes (ADLRO); none ships, dqn:PATH takes one that "
     "`trimtab train dqn` made",
+    "sb3": "a model of Stable-Baselines3 that learned in our environments: sb3:ppo.zip",
 }
 
 
@@ -65,6 +66,9 @@ rlscheduler`
 
 `trimtab compare dqn:run/dqn.onnx adlro:mine adlro --trace adlro` — what `trimtab train` made: a
 file, or its folder
+
+`trimtab compare ./mine.py:MyPolicy package.module:Other run/dqn.onnx sb3:ppo.zip fcfs+easy` —
+policies of yours by path
 
 `trimtab compare fluid mct --trace adlro --cluster adlro:volta=32,turing=16,radeon=16`
 """

@@ -2,11 +2,17 @@
 
 named("sjf+easy+best")             order[+backfill][+place]
 named("dqn:run/dqn.onnx")          a policy with a network that `trimtab train` made, or its folder
+named("run/dqn.onnx")              the same: the file says whose network it is
+named("./mine.py:MyPolicy")        a class or function in a file of yours
+named("package.module:MyPolicy")   the same in a module that can be imported
+named("sb3:ppo.zip")               a model of Stable-Baselines3; the name without sb3: will do
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.metadata import entry_points
 from inspect import Parameter, signature
@@ -15,7 +21,7 @@ from typing import Any
 
 from trimtab.core import Policy
 from trimtab.errors import PolicyError, TrimtabError, UnknownName
-from trimtab.policies import networks
+from trimtab.policies import code, networks
 from trimtab.rules.names import ORDERS, parse, unknown
 
 # name -> "module:callable(seed) -> Policy"; one with a `path` too takes NAME:PATH. Rules need no
@@ -28,9 +34,13 @@ BY_NAME: dict[str, str] = {
     "mct": "trimtab.policies.baselines.completion:CompletionPolicy",
     "fluid": "trimtab.policies.baselines.fluid:FluidPolicy",
     "gavel": "trimtab.policies.baselines.gavel:GavelPolicy",
+    "sb3": "trimtab.policies.sb3:SB3Policy",
 }
 # name -> the learner whose networks it takes
 LEARNER = {"adlro": "adlro", "adlro-drift": "adlro", "dqn": "dqn"}
+BY_PATH = "or a policy of yours, such as ./mine.py:MyPolicy, run/dqn.onnx or sb3:ppo.zip"
+FOLDERS, LABEL = re.compile(r"[^,:]*[/\\]"), 24
+MODEL = re.compile(r".+\.zip(,.*)?")
 
 
 def plugged_in() -> dict[str, str]:
@@ -53,26 +63,55 @@ def named(name: str, seed: int = 0) -> Policy:
 def check(name: str) -> None:
     """Raise what `named` would for a wrong name or file, without making the policy."""
     _, given = _maker(name)
-    file = file_of(name)
-    if file is not None:
-        networks.opened(file, LEARNER[name.partition(":")[0]])
+    base, _, path = _full(name).partition(":")
+    if base in LEARNER and path:
+        networks.opened(path, LEARNER[base])
+    elif base == "sb3":
+        from trimtab.policies import sb3
+
+        sb3.check(path)
     elif "path" in given and not Path(given["path"]).exists():
         raise PolicyError(f"{name}: {given['path']}: no such file")
 
 
 def file_of(name: str) -> Path | None:
-    """The file of the network in NAME:PATH, of policies of ours."""
-    base, _, path = name.partition(":")
-    return networks.file_at(path, LEARNER[base]) if path and base in LEARNER else None
+    """The file that a policy by path is: a network of ours, a model, or its code."""
+    base, _, path = _full(name).partition(":")
+    if base in LEARNER:
+        return networks.file_at(path, LEARNER[base]) if path else None
+    return Path(path.partition(",")[0]) if base == "sb3" else code.file_of(name)
+
+
+def labels(names: Sequence[str]) -> dict[str, str]:
+    """What to call each in a table: long paths without folders, where that tells them apart."""
+    short = {name: FOLDERS.sub("", name) if len(name) > LABEL else name for name in names}
+    shared = [label for label, count in Counter(short.values()).items() if count > 1]
+    return {name: name if label in shared else label for name, label in short.items()}
+
+
+def _full(name: str) -> str:
+    """A bare path to a network or a model with the name of the policy that takes it before it."""
+    base = name.partition(":")[0]
+    if base in BY_NAME or base in plugged_in():
+        return name
+    if MODEL.fullmatch(name):
+        return f"sb3:{name}"
+    plain = base in ORDERS or "+" in base  # a folder of that name is not meant
+    if name.endswith(".onnx") or (not plain and Path(name).is_dir()):
+        return f"{networks.learner_of(name)}:{name}"
+    return name
 
 
 def _maker(name: str) -> tuple[Callable[..., Any], dict[str, Any]]:
     """What makes the policy of that name, and with what beside the seed."""
+    name = _full(name)
     base, colon, path = name.partition(":")
     known = {**plugged_in(), **BY_NAME}
     if base not in known:
+        if code.is_code(name):
+            return code.made_by(name), {}
         if "+" not in base and base not in ORDERS:
-            raise UnknownName(unknown("policy", name, base, [*ORDERS, *known]))
+            raise UnknownName(f"{unknown('policy', name, base, [*ORDERS, *known])}; {BY_PATH}")
         parse(base)
         if colon:
             raise _takes_none(base, name)
@@ -95,6 +134,8 @@ def _maker(name: str) -> tuple[Callable[..., Any], dict[str, Any]]:
 
 
 def _missing(base: str) -> str:
+    if base == "sb3":
+        return "policy 'sb3' wants a model of Stable-Baselines3; give sb3:ppo.zip"
     if base not in LEARNER:
         return f"policy {base!r} wants a file; give {base}:PATH"
     learner = LEARNER[base]
@@ -105,7 +146,7 @@ def _missing(base: str) -> str:
 
 
 def _takes_none(base: str, name: str) -> PolicyError:
-    takers = ", ".join(f"{taker}:PATH" for taker in LEARNER)
+    takers = ", ".join(f"{taker}:PATH" for taker in (*LEARNER, "sb3"))
     return PolicyError(f"policy {base!r} takes no file ({name}); those that do: {takers}")
 
 

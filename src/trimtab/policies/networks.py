@@ -38,25 +38,38 @@ def file_at(path: str | Path, learner: str) -> Path:
     return path
 
 
+def learner_of(path: str | Path) -> str:
+    """The learner whose network a file is, or whose a folder holds; PolicyError where none's."""
+    path = Path(path)
+    if path.is_dir():
+        held = [name for name, file in WRITTEN.items() if (path / file).is_file()]
+        if len(held) == 1:
+            return held[0]
+        what = " and ".join(WRITTEN[name] for name in held or WRITTEN)
+        choose = "give the one that is meant" if held else "train one with `trimtab train`"
+        raise PolicyError(f"{path}: holds {'' if held else 'no '}{what}; {choose}")
+    if not path.is_file():
+        raise PolicyError(f"{path}: no such file; train one with `trimtab train LEARNER --out DIR`")
+    told = _read(path, "train one with `trimtab train LEARNER --out DIR`").told
+    for learner, mark in MARKS.items():
+        if mark in told:
+            return learner
+    raise PolicyError(
+        f"{path}: an ONNX network, but none of ours (it tells none of {', '.join(MARKS.values())});"
+        " train one with `trimtab train LEARNER --out DIR`"
+    )
+
+
 def opened(path: str | Path, learner: str) -> Network:
     """The network of a learner in a file or its folder; PolicyError says what is there instead."""
-    import onnxruntime
-
     path = file_at(path, learner)
     kind = "" if path.suffix == ".onnx" else kind_of(path)
     if kind:
         raise PolicyError(f"{path}: {kind}; for {learner}, {remedy(learner)}")
-    quiet = onnxruntime.SessionOptions()
-    quiet.intra_op_num_threads = 1  # a decision is too small to share
-    try:
-        session = onnxruntime.InferenceSession(str(path), quiet, providers=["CPUExecutionProvider"])
-    except Exception as problem:  # onnxruntime's own kinds
-        raise PolicyError(
-            f"{path}: not a readable ONNX network ({type(problem).__name__}); {remedy(learner)}"
-        ) from problem
-    told: dict[str, str] = session.get_modelmeta().custom_metadata_map
+    network = _read(path, remedy(learner))
+    told = network.told
     if MARKS[learner] in told:
-        return Network(session, told)
+        return network
     for other, mark in MARKS.items():
         if mark in told:
             raise PolicyError(
@@ -66,3 +79,17 @@ def opened(path: str | Path, learner: str) -> Network:
         f"{path}: an ONNX network, but none of ours (it tells no {MARKS[learner]}); "
         f"{remedy(learner)}"
     )
+
+
+def _read(path: Path, otherwise: str) -> Network:
+    import onnxruntime
+
+    quiet = onnxruntime.SessionOptions()
+    quiet.intra_op_num_threads = 1  # a decision is too small to share
+    try:
+        session = onnxruntime.InferenceSession(str(path), quiet, providers=["CPUExecutionProvider"])
+    except Exception as problem:  # onnxruntime's own kinds
+        raise PolicyError(
+            f"{path}: not a readable ONNX network ({type(problem).__name__}); {otherwise}"
+        ) from problem
+    return Network(session, session.get_modelmeta().custom_metadata_map)

@@ -15,6 +15,7 @@ EXTRAS = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(
 PACKAGE_OF = {  # where the module has another name
     "torchhd": "torch-hd", "PIL": "pillow", "grpc": "grpcio", "google": "protobuf",
     "prometheus_client": "prometheus-client", "opentelemetry": "opentelemetry-sdk",
+    "stable_baselines3": "stable-baselines3", "sb3_contrib": "sb3-contrib",
 }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from trimtab.errors import PolicyError, TrimtabError
-from trimtab.policies import check, file_of, named
+from trimtab.policies import check, file_of, labels, named
 from trimtab.policies.adlro.policy import SHIPPED, AdlroPolicy, write_net
 from trimtab.serving.routing.learned_router import SHIPPED as ROUTERS
 from trimtab.testing import check_policy
@@ -115,3 +115,46 @@ def test_a_network_of_somebody_else_and_a_file_that_is_none_are_told_apart(tmp_p
 def test_checking_a_name_makes_no_policy(monkeypatch):
     monkeypatch.setattr(AdlroPolicy, "__init__", lambda *_, **__: pytest.fail("it was made"))
     check("adlro")
+
+
+def test_a_bare_path_finds_whose_network_it_is(run):
+    assert isinstance(named(str(run / "adlro.onnx")), AdlroPolicy)
+    assert isinstance(named(str(run)), AdlroPolicy)
+    assert file_of(str(run)) == run / "adlro.onnx"
+
+
+def test_a_bare_path_to_no_network_of_ours_is_one_sentence(run):
+    another(run / "theirs.onnx")
+    (run / "empty").mkdir()
+    for name, words in (
+        (
+            run / "theirs.onnx",
+            r"theirs\.onnx: an ONNX network, but none of ours \(it tells none of",
+        ),
+        (run / "nope.onnx", r"nope\.onnx: no such file; train one with"),
+        (run / "empty", r"empty: holds no adlro\.onnx and dqn\.onnx; train one"),
+    ):
+        with pytest.raises(PolicyError, match=words) as mistake:
+            check(str(name))
+        assert "\n" not in str(mistake.value)
+
+
+def test_a_folder_of_two_networks_is_not_guessed_at(run):
+    shutil.copy(SHIPPED, run / "dqn.onnx")
+    with pytest.raises(PolicyError, match=r"holds adlro\.onnx and dqn\.onnx; give the one"):
+        check(str(run))
+
+
+def test_a_folder_called_as_a_rule_is_not_meant(tmp_path, monkeypatch):
+    (tmp_path / "fcfs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert named("fcfs").name == "fcfs"
+
+
+def test_a_label_leaves_out_folders_where_the_rest_still_tells_policies_apart():
+    long, other = "sb3:some/where/far/ppo.zip,place=first", "./a/folder/far/away/mine.py:Mine"
+    assert labels([long, other, "a/dqn.onnx"]) == {
+        long: "sb3:ppo.zip,place=first", other: "mine.py:Mine", "a/dqn.onnx": "a/dqn.onnx",
+    }  # fmt: skip
+    twin = "./b/folder/far/away/mine.py:Mine"
+    assert labels([other, twin]) == {other: other, twin: twin}

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from trimtab.errors import UnknownName
 from trimtab.metrics import Result, hyperscore, interval, mean_v, measure
+from trimtab.policies import labels
 from trimtab.rules.names import parse
 from trimtab.units import figures, unit
 
@@ -198,7 +199,8 @@ def as_rich(
     caption = f"mean ± 95 % interval over {seeds} seeds" if seeds > 1 else None
     told = columns(rows, keys)
     longest = [max(map(len, (column.short, *column.cells))) for column in told]
-    needs = max((len(row.policy) for row in rows), default=0) + sum(longest) + 3 * len(told) + 3
+    named = labels([row.policy for row in rows])
+    needs = max(map(len, named.values()), default=0) + sum(longest) + 3 * len(told) + 3
     narrow = needs > (Console().width if width is None else width)
     table = Table(box=SIMPLE_HEAD, caption=caption, header_style="", caption_style="dim")
     table.add_column("policy", no_wrap=True)
@@ -212,5 +214,5 @@ def as_rich(
         for column in told:
             text = column.cells[i].replace(" ± ", "\n±") if narrow else column.cells[i]
             cells.append(Text(text, style="bold" if column.best[i] else ""))
-        table.add_row(Text(row.policy), *cells)
+        table.add_row(Text(named[row.policy]), *cells)
     return table
