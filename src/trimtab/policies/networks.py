@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trimtab.errors import PolicyError
-from trimtab.formats import kind_of
+from trimtab.files.formats import kind_of
 
 WRITTEN = {"adlro": "adlro.onnx", "dqn": "dqn.onnx"}  # learner: what it leaves in its folder
 MARKS = {"adlro": "features", "dqn": "layout"}  # learner: what its file tells of itself

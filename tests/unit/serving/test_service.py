@@ -5,7 +5,7 @@ import pytest
 from tests.fleets import FORM, PROFILE
 
 from trimtab.errors import ServeError
-from trimtab.formats import KINDS, family, kind_of
+from trimtab.files.formats import KINDS, family, kind_of
 from trimtab.llm.calibrate import gpu_profile
 from trimtab.serving.net import serve_profile, slim_weights
 from trimtab.serving.routing import learned_router, lookahead

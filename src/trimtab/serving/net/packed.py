@@ -15,7 +15,7 @@ import numpy as np
 from trimtab.arrays import Array
 from trimtab.errors import ServeError
 from trimtab.files import whole
-from trimtab.formats import FACTS, FORMAT, family, kind_of
+from trimtab.files.formats import FACTS, FORMAT, family, kind_of
 
 BROKEN = (
     OSError,
