@@ -8,16 +8,17 @@ servers (`serving/nouns.py`) and plans on GPUs (`llm/nouns.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from trimtab.arrays import Array
 from trimtab.errors import TraceError
-from trimtab.site import GATE, Labels, Quotas, Site
+from trimtab.site import NO_GATES, Labels, Quotas, Site
 
 
 class What(IntEnum):
@@ -224,7 +225,7 @@ class Cluster:
     )  # (G, G) rate of a gang across regions
     source: str = "made by hand"
     site: Site | None = None
-    gates: Array = field(default_factory=lambda: np.zeros(0, GATE))  # (V,) reservations, by time
+    gates: Array = field(default_factory=NO_GATES.copy)  # (V,) GATE, one a reservation
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -279,6 +280,13 @@ class Snapshot(NamedTuple):
     startup_s: float
     mix: Mix
     totals: Array  # () TOTALS
+    # a site's rules; of labels, rows not yet submitted are ""
+    site: Site | None = None
+    labels: Mapping[str, Labels] = MappingProxyType({})
+    quotas: Quotas | None = None
+    quota_used: Array = np.zeros((0, 0))  # (Q, R + 2) as Quotas.cap
+    gates: Array = NO_GATES  # (V,) GATE
+    reserved: Array | None = None  # (J,) row of gates that the job may pass, -1 = none
 
 
 class Mix(NamedTuple):

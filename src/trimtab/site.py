@@ -39,6 +39,11 @@ class Labels(NamedTuple):
     def of(self, job: int) -> str:
         return self.names[int(self.row[job])]
 
+    def unsaid(self) -> Labels:
+        """Room for the same names, of which no job has said one yet."""
+        names = self.names if "" in self.names else (*self.names, "")
+        return Labels(names, np.full(len(self.row), names.index("")))
+
 
 def labelled(texts: Sequence[str]) -> Labels:
     """A column of names from one text a job, in order of their first appearance."""
@@ -140,18 +145,20 @@ class Quotas(NamedTuple):
     """Amounts that groups of jobs may hold at once. Job j counts in idx[ptr[j]:ptr[j + 1]]."""
 
     names: tuple[str, ...]  # (Q,) such as "qos long, user ada"
-    cap: Array  # (Q, R + 1) of the cluster's resources, then of jobs
+    cap: Array  # (Q, R + 2) of the cluster's resources, then of jobs and of nodes
     ptr: Array  # (J + 1,)
     idx: Array
+    nodes: Array  # (J,) that a gang counts for; of an array, each instance
 
     def only(self, keep: Array) -> Quotas:
         """Of the jobs where `keep` (J,) is true."""
         owner = np.repeat(np.arange(len(keep)), np.diff(self.ptr))
         counts = np.diff(self.ptr)[keep]
         ptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
-        return self._replace(ptr=ptr, idx=self.idx[keep[owner]])
+        return self._replace(ptr=ptr, idx=self.idx[keep[owner]], nodes=self.nodes[keep])
 
 
 GATE = np.dtype(  # nodes of these kinds are for jobs of this reservation alone meanwhile
     [("from_s", "f8"), ("to_s", "f8"), ("kinds", "u8")]
 )
+NO_GATES = np.zeros(0, GATE)

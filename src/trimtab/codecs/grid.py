@@ -22,7 +22,7 @@ from trimtab.codecs.queue import (
 from trimtab.compiled import compiled, inner
 from trimtab.core import Decision, Snapshot, Wait
 from trimtab.errors import UnknownName
-from trimtab.rules.fit import expected_end, fits, slots
+from trimtab.rules.fit import expected_end, fits, slots, within
 from trimtab.rules.names import PLACES, unknown
 from trimtab.rules.place import book_instance, place_job
 from trimtab.rules.seen import world_of
@@ -131,7 +131,7 @@ def place_led(w, c, job, node, place, seed):
     The node takes as many as fit; the rest of a gang goes where the place rule puts it, the rest of
     an array waits.
     """
-    left = w.state[c, job].left
+    left = within(w, c, job, 0, w.state[c, job].left)
     here = slots(w, c, node, job, 0, w.free, w.gpu_free, w.gpu_mem, left)
     if here > w.entry.shape[1]:
         return 0

@@ -11,7 +11,7 @@ from trimtab.arrays import Array
 from trimtab.compiled import compiled, inner
 from trimtab.core import Decision, Snapshot, Start, Wait
 from trimtab.errors import UnknownName
-from trimtab.rules.fit import NEVER, ONE, fits, slots, take
+from trimtab.rules.fit import NEVER, ONE, fits, slots, take, within
 from trimtab.rules.names import PLACES, unknown
 from trimtab.rules.place import AFFINITY, place_job, prefers
 from trimtab.rules.seen import world_of
@@ -32,7 +32,8 @@ WIDTH = len(FEATURES)
 WAITS, WAITED, REQUESTED, INSTANCES, SHARE, PRIORITY, FITS, FREE = range(WIDTH)
 # A table of what never changes while a job waits has a row a job: its features, and whether it is
 # plain:
-# one instance, no GPUs, on any kind of node, so that only amounts decide where it fits.
+# one instance, no GPUs, on any kind of node, no quotas or gates, so that only amounts decide where
+# it fits.
 PLAIN = WIDTH
 COLUMNS = WIDTH + 1
 HOUR_S = 3600.0
@@ -66,7 +67,7 @@ def describe(w, c, job, total, table, row):
     table[row, FREE] = 0.0
     any_kind = ~rec.node_kinds == NEVER
     plain = rec.instances == 1 and rec.gpus == 0 and any_kind and rec.shapes & ONE != NEVER
-    table[row, PLAIN] = plain
+    table[row, PLAIN] = plain and w.quota_cap.shape[1] == 0 and w.gate.shape[1] == 0
 
 
 @compiled
@@ -190,6 +191,9 @@ def place_now(w, c, job, place, seed):
         w.entry[c, 0].node = 0
         w.entry[c, 0].devices = NEVER
         return 1
+    left = within(w, c, job, 0, left)
+    if left == 0:
+        return 0
     placed = place_job(place, w, c, job, 0, left, w.jobs[c, job].gang == 0, seed, 0)
     give_back(w, c, job, placed)
     return placed

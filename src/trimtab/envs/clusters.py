@@ -124,7 +124,10 @@ class Clusters:
         rows, cluster = workload.jobs, self.cluster
         self.windows = len(workload) - jobs + 1
         full = make_world([workload], [cluster], self.profile, self.models, runs=1, pieces=1)
-        names = ("jobs", "truth", "demand", "child_ptr", "child_idx", "capacity")
+        names = (
+            *("jobs", "truth", "demand", "child_ptr", "child_idx", "capacity"),
+            *("quota_cap", "quota_ptr", "quota_idx", "quota_nodes", "gate", "reserved"),
+        )
         self.source = World(**{name: np.asarray(getattr(full, name)) for name in names})
         pieces = most(rows["instances"], jobs)
         runs = most(np.where(rows["gang"] == 1, 1, rows["instances"]), jobs)
@@ -141,7 +144,9 @@ class Clusters:
             mix=expected_mix(workload),
         )
         edges, likes = np.diff(full.child_ptr[0]), int(rows["like"].max()) + 1
+        members = np.diff(full.quota_ptr[0])
         self.world = world.replaced(
+            quota_idx=np.zeros((count, most(members, jobs) if len(members) else 0), np.int64),
             child_idx=np.zeros((count, most(edges, jobs)), np.int64),
             cancel=np.zeros((count, most(np.isfinite(workload.truth["cancel_s"]), jobs)), np.int64),
             refused=np.zeros((count, likes), np.int64),

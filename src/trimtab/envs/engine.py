@@ -91,7 +91,10 @@ def weighed(w, c, weights):
 def load_window(w, c, source, first):
     """Copy rows from `first` on into cluster c, times counted from the first one's submission."""
     zero_s = source.jobs[0, first].submit_s
-    edges = cancels = 0
+    edges = cancels = members = 0
+    for g in range(w.gate.shape[1]):
+        w.gate[c, g].from_s = source.gate[0, g].from_s - zero_s
+        w.gate[c, g].to_s = source.gate[0, g].to_s - zero_s
     for job in range(w.head[c].jobs):
         row = first + job
         w.jobs[c, job] = source.jobs[0, row]
@@ -101,6 +104,14 @@ def load_window(w, c, source, first):
         w.truth[c, job].cancel_s -= zero_s
         for r in range(w.demand.shape[2]):
             w.demand[c, job, r] = source.demand[0, row, r]
+        if w.gate.shape[1] > 0:
+            w.reserved[c, job] = source.reserved[0, row]
+        if w.quota_cap.shape[1] > 0:
+            w.quota_nodes[c, job] = source.quota_nodes[0, row]
+            for i in range(source.quota_ptr[0, row], source.quota_ptr[0, row + 1]):
+                w.quota_idx[c, members] = source.quota_idx[0, i]
+                members += 1
+            w.quota_ptr[c, job + 1] = members
         w.child_ptr[c, job] = edges
         for i in range(source.child_ptr[0, row], source.child_ptr[0, row + 1]):
             child = source.child_idx[0, i] - first
@@ -169,6 +180,8 @@ def settle(w, c, on, episode, weights, table, total, mask, fits_now, out):
             break
         # where jobs only arrived, those that could not start still cannot
         skip = rows if head.heap == runs and head.outage == outage and head.cancel == cancel else 0
+        if w.gate.shape[1] > 0:
+            skip = 0  # a gate may have ended
     if on.codec == GRID:
         encode_grid(
             w, c, rows, on.window, table, first, total, mask, fits_now, out, episode[c].rows

@@ -4,7 +4,17 @@ import numpy as np
 
 from trimtab.compiled import inner
 from trimtab.rules import bits
-from trimtab.rules.fit import GRACE_S, expected_end, hopeless, request_left, slots, take
+from trimtab.rules.fit import (
+    GRACE_S,
+    book_quotas,
+    expected_end,
+    hopeless,
+    next_edge,
+    request_left,
+    slots,
+    take,
+    within,
+)
 from trimtab.rules.order import DRF
 from trimtab.rules.place import eligible, place_job, rate_on
 from trimtab.rules.sort import heap_up, pop
@@ -39,15 +49,22 @@ def planned(w, c, job):
 
 
 @inner
+def refuse_like(w, c, job):
+    """Note that such a request fits nowhere in this pass; not with gates, which ask how long."""
+    if w.gate.shape[1] == 0:
+        w.refused[c, w.jobs[c, job].like] = w.head[c].pass_no
+
+
+@inner
 def fill_one(place, seed, w, c, now_s, job, blocked):
     """Start what of the job harms the head in no way."""
     head = w.head[c]
-    left = w.state[c, job].left
+    left = within(w, c, job, 0, w.state[c, job].left)
     step = left if w.jobs[c, job].gang == 1 else 1
     while left > 0:
         at = head.starts
         if hopeless(w, c, job) or place_job(place, w, c, job, 0, step, False, seed, at) == 0:
-            w.refused[c, w.jobs[c, job].like] = head.pass_no
+            refuse_like(w, c, job)
             return
         if head.known == 0:
             # as it is without this job, which is the first that fits behind the head
@@ -58,15 +75,19 @@ def fill_one(place, seed, w, c, now_s, job, blocked):
         run_s = w.conf[0].startup_s + request_left(w, c, job) / rate_on(w, c, job, 0, at, step)
         if now_s + run_s > head.shadow_s:
             after = head.room
+            head.later_s = head.shadow_s
             for i in range(at, at + step):
                 after += occupy(place, w, c, job, blocked, head.need, i, 1)
             if after < head.need:
                 for i in range(at, at + step):
                     occupy(place, w, c, job, blocked, head.need, i, -1)
+            head.later_s = 0.0
+            if after < head.need:
                 rebook(w, c, job, at, step, -1)
                 return
             head.room = after
         head.starts += step
+        book_quotas(w, c, job, 0, step, 1)
         left -= step
 
 
@@ -100,21 +121,21 @@ def shadow(place, w, c, now_s, blocked, need):
 
     Leaves the amounts that are free at that time in the scratch.
     """
-    room = 0
     for node in range(w.nodes.shape[1]):
         for r in range(w.free.shape[2]):
             w.later_free[c, node, r] = w.free[c, node, r]
         for d in range(w.gpu_free.shape[2]):
             w.later_gpu_free[c, node, d] = w.gpu_free[c, node, d]
             w.later_gpu_mem[c, node, d] = w.gpu_mem[c, node, d]
-    for node in range(w.nodes.shape[1]):
-        room += head_slots(place, w, c, node, blocked, need)
+    room = head_room(place, w, c, blocked, need)
     most = w.runs.shape[1] + w.head[c].starts
     ends, which, turn = np.empty(most), np.empty(most, np.int64), np.empty(most, np.int64)
     count = expected_ends(w, c, now_s, ends, which)
     for i in range(count):
         ends[i] = -ends[i]  # the earliest first, and no more of them in order than are needed
     heap_up(ends, turn, count)
+    if w.gate.shape[1] > 0:
+        return shadow_by_gates(place, w, c, now_s, blocked, need, ends, which, turn, count)
     while count > 0:
         time_s = -ends[turn[0]]
         while count > 0 and -ends[turn[0]] == time_s:
@@ -122,6 +143,35 @@ def shadow(place, w, c, now_s, blocked, need):
             count -= 1
         if room >= need:
             return time_s, room
+    return np.inf, room
+
+
+@inner
+def head_room(place, w, c, blocked, need):
+    """How many instances of the head fit in the scratch at the time that is looked at."""
+    room = 0
+    for node in range(w.nodes.shape[1]):
+        room += head_slots(place, w, c, node, blocked, need)
+    return room
+
+
+@inner
+def shadow_by_gates(place, w, c, now_s, blocked, need, ends, which, turn, count):
+    """The same where nodes open and close meanwhile: every end and every edge is looked at anew."""
+    head = w.head[c]
+    edge_s = next_edge(w, c, now_s)
+    room = 0
+    while count > 0 or edge_s < np.inf:
+        time_s = min(-ends[turn[0]] if count > 0 else np.inf, edge_s)
+        while count > 0 and -ends[turn[0]] == time_s:
+            end_at_shadow(place, w, c, which[pop(ends, turn, count)], blocked, need)
+            count -= 1
+        head.later_s = time_s
+        room = head_room(place, w, c, blocked, need)
+        head.later_s = 0.0
+        if room >= need:
+            return time_s, room
+        edge_s = next_edge(w, c, time_s)
     return np.inf, room
 
 

@@ -1,4 +1,9 @@
-"""What fits where, and booking it: compiled, exact, one copy for every engine and backend."""
+"""What fits where, and booking it: compiled, exact, one copy for every engine and backend.
+
+Room is not all: quotas bound what groups of jobs hold at once, and a gate keeps nodes for the jobs
+of one reservation. An ordinary job may not start there while it lasts, nor before where its request
+and start-up reach into it.
+"""
 
 import math
 
@@ -20,7 +25,15 @@ def amount(demand, scale):
 
 @inner
 def allowed(w, c, node, job, shape):
-    """Whether the node may host the job: alive, of a kind and in a shape it allows and runs in."""
+    """Whether the node may host the job now, or at the later time that is looked at."""
+    if w.gate.shape[1] > 0 and closed(w, c, node, job, shape):
+        return False
+    return suits(w, c, node, job, shape)
+
+
+@inner
+def suits(w, c, node, job, shape):
+    """Whether the node is alive, of a kind and in a shape that the job allows and runs in."""
     kind = np.uint64(w.nodes[c, node].kind)
     return (
         w.node_state[c, node].up == 1
@@ -63,6 +76,8 @@ def slots_in(jobs, demand, job, scale, devices, free, gpu_free, gpu_mem, limit):
 def fits(w, c, node, job, shape):
     """Whether one instance fits on the node now."""
     if not allowed(w, c, node, job, shape):
+        return False
+    if w.quota_cap.shape[1] > 0 and not may_begin(w, c, job, shape):
         return False
     scale = w.scale[shape]
     for r in range(w.free.shape[2]):
@@ -149,6 +164,109 @@ def link_rate(w, c, region, other):
 
 
 @inner
+def closed(w, c, node, job, shape):
+    """Whether a gate keeps the job off the node: its own before it opens, another's until it ends.
+
+    The time is now, or the later one that is looked at.
+    """
+    now_s = max(w.head[c].now_s, w.head[c].later_s)
+    kind = np.uint64(w.nodes[c, node].kind)
+    for g in range(w.gate.shape[1]):
+        rec = w.gate[c, g]
+        if (rec.kinds >> kind) & ONE == NEVER:
+            continue
+        if g == w.reserved[c, job]:
+            if now_s < rec.from_s:
+                return True
+        elif now_s < rec.to_s:
+            if now_s >= rec.from_s or now_s + span_s(w, c, node, job, shape) > rec.from_s:
+                return True
+    return False
+
+
+@inner
+def span_s(w, c, node, job, shape):
+    """Seconds that a start on the node takes by the request.
+
+    A gang is taken to be as slow as on the slowest kind and over the worst link that it may get,
+    for where its other instances go is not known yet. One that runs has what it asked for left.
+    """
+    rec, state = w.jobs[c, job], w.state[c, job]
+    if state.left == 0 and state.run >= 0:
+        return max(w.runs[c, state.run].expected_end_s - w.head[c].now_s, 0.0)
+    rate = w.rate[rec.kind, w.nodes[c, node].kind, shape]
+    if rec.gang == 1 and rec.instances > 1:
+        for kind in range(w.rate.shape[1]):
+            speed = w.rate[rec.kind, kind, shape]
+            if speed > 0.0 and (rec.node_kinds >> np.uint64(kind)) & ONE != NEVER:
+                rate = min(rate, speed)
+        worst = 1.0
+        for a in range(w.link.shape[0]):
+            for b in range(w.link.shape[1]):
+                worst = min(worst, w.link[a, b])
+        rate *= worst
+    return w.conf[0].startup_s + request_left(w, c, job) / rate
+
+
+@inner
+def next_edge(w, c, after_s):
+    """When the next gate opens or ends after this time, or inf."""
+    edge_s = np.inf
+    for g in range(w.gate.shape[1]):
+        if after_s < w.gate[c, g].from_s:
+            edge_s = min(edge_s, w.gate[c, g].from_s)
+        if after_s < w.gate[c, g].to_s:
+            edge_s = min(edge_s, w.gate[c, g].to_s)
+    return edge_s
+
+
+@inner
+def counts(w, c, job, r, shape, instances):
+    """What so many instances count for in column r of a quota: the resources, then jobs, nodes."""
+    resources = w.demand.shape[2]
+    if r < resources:
+        return instances * amount(w.demand[c, job, r], w.scale[shape])
+    each = 1.0 if r == resources else w.quota_nodes[c, job]
+    return each if w.jobs[c, job].gang == 1 else instances * each
+
+
+@inner
+def within(w, c, job, shape, wanted):
+    """How many of `wanted` instances the quotas let start now: of a gang all or none."""
+    if w.quota_cap.shape[1] == 0:
+        return wanted
+    for i in range(w.quota_ptr[c, job], w.quota_ptr[c, job + 1]):
+        q = w.quota_idx[c, i]
+        for r in range(w.quota_cap.shape[2]):
+            room = w.quota_cap[c, q, r] - w.quota_used[c, q, r]
+            if counts(w, c, job, r, shape, wanted) > room:
+                if w.jobs[c, job].gang == 1:
+                    return 0
+                wanted = max(int(room / counts(w, c, job, r, shape, 1)), 0)
+    return wanted
+
+
+@inner
+def may_begin(w, c, job, shape):
+    """Whether the quotas let all of a gang start now, or one instance of an array."""
+    left = w.state[c, job].left
+    if left > 1 and w.jobs[c, job].gang == 0:
+        left = 1
+    return within(w, c, job, shape, left) == left
+
+
+@inner
+def book_quotas(w, c, job, shape, instances, sign):
+    """Count the instances against the job's quotas (sign 1), or no longer (sign -1)."""
+    if w.quota_cap.shape[1] == 0 or instances == 0:
+        return
+    for i in range(w.quota_ptr[c, job], w.quota_ptr[c, job + 1]):
+        q = w.quota_idx[c, i]
+        for r in range(w.quota_cap.shape[2]):
+            w.quota_used[c, q, r] += sign * counts(w, c, job, r, shape, instances)
+
+
+@inner
 def expected_end(w, c, run, now_s):
     """When a run ends if its request is right, or a moment from now if it was too short."""
     return max(w.runs[c, run].expected_end_s, now_s + GRACE_S)
@@ -199,3 +317,10 @@ def release(w, c, run, sign, free, gpu_free, gpu_mem):
         rec = w.pieces[c, piece]
         take(w, c, rec.node, job, shape, -sign * rec.count, rec.devices, free, gpu_free, gpu_mem)
         piece = rec.next
+
+
+@inner
+def put_off(w, c, run, sign):
+    """Take a run off its nodes and quotas (sign 1), or put it back there (sign -1)."""
+    release(w, c, run, sign, w.free, w.gpu_free, w.gpu_mem)
+    book_quotas(w, c, w.runs[c, run].job, w.runs[c, run].shape, w.runs[c, run].instances, -sign)

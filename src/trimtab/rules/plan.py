@@ -6,20 +6,22 @@ earlier than a second from now; the shadow time is the first at which the head f
 that end at that very time; a later job starts if it fits now and either ends by the shadow time or
 leaves the head room there. *Conservative*: every job in order gets the earliest reservation that
 delays none before it. An array counts instance by instance: it starts as many as fit, and blocks
-with the rest.
+with the rest. A job that a quota holds back is passed over: it blocks and delays nobody.
 """
 
 import numpy as np
 
 from trimtab.compiled import compiled, inner
 from trimtab.rules import bits
-from trimtab.rules.easy import fill, fill_one
+from trimtab.rules.easy import fill, fill_one, refuse_like
 from trimtab.rules.fit import (
     GRACE_S,
+    book_quotas,
     find_most,
     hopeless,
-    release,
+    put_off,
     take,
+    within,
 )
 from trimtab.rules.names import BACKFILLS
 from trimtab.rules.order import (
@@ -79,6 +81,8 @@ def plan(order, backfill, place, seed, w, c, now_s, line, words, heads):
     w.head[c].blocked = head
     w.head[c].fresh = 0
     w.head[c].calm = 0
+    if w.gate.shape[1] > 0:
+        return  # as a gate comes nearer other nodes are chosen, and what was refused may fit there
     if head >= 0 and (w.head[c].starts == before or w.head[c].nodes == 1):
         w.head[c].calm = 1
 
@@ -150,25 +154,45 @@ def undo(w, c):
     for i in range(w.head[c].starts - 1, -1, -1):
         job, node, mask = w.entry[c, i].job, w.entry[c, i].node, w.entry[c, i].devices
         take(w, c, node, job, 0, -1, mask, w.free, w.gpu_free, w.gpu_mem)
+    if w.quota_cap.shape[1] > 0:
+        let_go(w, c)
     for i in range(w.head[c].stops - 1, -1, -1):
-        release(w, c, w.stop[c, i], -1, w.free, w.gpu_free, w.gpu_mem)
+        put_off(w, c, w.stop[c, i], -1)
+
+
+@inner
+def let_go(w, c):
+    """Take the starts of a pass off the quotas again."""
+    i = 0
+    while i < w.head[c].starts:
+        job = w.entry[c, i].job
+        end = i + 1
+        while end < w.head[c].starts and w.entry[c, end].job == job:
+            end += 1
+        book_quotas(w, c, job, 0, end - i, -1)
+        i = end
 
 
 @inner
 def try_start(place, seed, w, c, job):
-    """Book as much of the job as may start now; True when nothing of it is left to start."""
+    """Book as much of the job as may start now; False where the rest of it lacks room.
+
+    What a quota holds back lacks none.
+    """
     at = w.head[c].starts
     left = w.state[c, job].left
     i = at - 1
     while i >= 0 and w.entry[c, i].job == job:  # an array, booked in part before
         left -= 1
         i -= 1
+    left = within(w, c, job, 0, left)
     placed = 0
-    if not hopeless(w, c, job):
+    if left > 0 and not hopeless(w, c, job):
         placed = place_job(place, w, c, job, 0, left, w.jobs[c, job].gang == 0, seed, at)
     w.head[c].starts += placed
+    book_quotas(w, c, job, 0, placed, 1)
     if placed < left:
-        w.refused[c, w.jobs[c, job].like] = w.head[c].pass_no
+        refuse_like(w, c, job)
     return placed == left
 
 
@@ -207,11 +231,11 @@ def start_fairly(place, seed, w, c, line, words, heads):
             rank = bits.next_from(words, heads, c, rank + 1)
         if best < 0:
             return -1
-        job = line[c, best]
+        job, starts = line[c, best], w.head[c].starts
         if not try_start(place, seed, w, c, job):
             return best
         begun[best] = True
-        add_share(w, c, job, w.state[c, job].left)
+        add_share(w, c, job, w.head[c].starts - starts)
 
 
 @inner
@@ -231,7 +255,7 @@ def preempt(order, place, seed, w, c, now_s, line, words, heads, head):
         begun, useful = make_way(order, place, seed, w, c, now_s, job, keys)
         if not begun:
             for i in range(w.head[c].stops - 1, useful - 1, -1):
-                release(w, c, w.stop[c, i], -1, w.free, w.gpu_free, w.gpu_mem)
+                put_off(w, c, w.stop[c, i], -1)
             w.head[c].stops = useful
             return head
         w.head[c].pass_no += 1  # more is free now: what was refused may fit
@@ -263,7 +287,7 @@ def make_way(order, place, seed, w, c, now_s, job, keys):
             w.stop[c, w.head[c].stops] = run
             w.head[c].stops += 1
             keys[run] = -np.inf
-            release(w, c, run, 1, w.free, w.gpu_free, w.gpu_mem)
+            put_off(w, c, run, 1)
             run = w.runs[c, run].sibling
         find_most(w, c)
         starts = w.head[c].starts

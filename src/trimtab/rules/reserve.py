@@ -4,7 +4,16 @@ import numpy as np
 
 from trimtab.compiled import inner
 from trimtab.rules import bits
-from trimtab.rules.fit import GRACE_S, amount, expected_end, request_left, take
+from trimtab.rules.fit import (
+    GRACE_S,
+    amount,
+    book_quotas,
+    expected_end,
+    next_edge,
+    request_left,
+    take,
+    within,
+)
 from trimtab.rules.place import eligible, place_job, rate_on
 from trimtab.rules.sort import sort_turn
 
@@ -27,7 +36,7 @@ def reserve(place, seed, w, c, now_s, line, words, heads):
     """Walk the line, reserve for each job and start those whose reservation is now.
 
     A job whose request cannot be met by what is up and expected to end gets none, and delays
-    nobody.
+    nobody; nor does one that a quota holds back now.
     """
     most = w.pieces.shape[1]
     rank = bits.next_from(words, heads, c, 0)
@@ -56,6 +65,8 @@ def reserve(place, seed, w, c, now_s, line, words, heads):
         job = line[c, rank]
         step = w.state[c, job].left if w.jobs[c, job].gang == 1 else 1
         for _ in range(w.state[c, job].left // step):
+            if within(w, c, job, 0, step) < step:
+                break
             at = w.head[c].starts
             start_s = earliest(place, seed, w, c, now_s, job, step, hold, first, holds)
             if start_s == np.inf:
@@ -69,6 +80,7 @@ def reserve(place, seed, w, c, now_s, line, words, heads):
                     take(w, c, node, job, 0, 1, mask, w.free, w.gpu_free, w.gpu_mem)
             if start_s == now_s:
                 w.head[c].starts += step
+                book_quotas(w, c, job, 0, step, 1)
         rank = bits.next_from(words, heads, c, rank + 1)
 
 
@@ -89,20 +101,28 @@ def add(hold, first, holds, from_s, to_s, job, shape, node, count, devices):
 @inner
 def earliest(place, seed, w, c, now_s, job, step, hold, first, holds):
     """The first instant the job could run undisturbed to its expected end; places it there."""
-    times, turn = np.empty(holds + 1), np.empty(holds + 1, np.int64)
+    count = holds + 1 + 2 * w.gate.shape[1]
+    times, turn = np.empty(count), np.empty(count, np.int64)
     times[0] = now_s
     for h in range(holds):
         times[h + 1] = max(hold[h].to_s, now_s)
-    sort_turn(times, turn, holds + 1)
+    edge_s = now_s
+    for i in range(holds + 1, count):
+        edge_s = next_edge(w, c, edge_s)
+        times[i] = edge_s
+    sort_turn(times, turn, count)
     copy_amounts(w, c, True)
     found = np.inf
-    for i in range(holds + 1):
+    for i in range(count):
         time_s = times[turn[i]]
         if i > 0 and time_s == times[turn[i - 1]]:
             continue
+        if time_s == np.inf:
+            break
         if placed_at(place, seed, w, c, time_s, job, step, hold, first):
             found = time_s
             break
+    w.head[c].later_s = 0.0
     copy_amounts(w, c, False)
     return found
 
@@ -110,6 +130,7 @@ def earliest(place, seed, w, c, now_s, job, step, hold, first, holds):
 @inner
 def placed_at(place, seed, w, c, time_s, job, step, hold, first):
     """Whether the job finds places then that stay free until its expected end on them."""
+    w.head[c].later_s = time_s
     least_s = 0.0  # a gang is as slow as its slowest node and worst link: known once it is placed
     while True:
         for node in range(w.nodes.shape[1]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from trimtab.arrays import Array
 from trimtab.core import Decision, Snapshot, Start, Stop
 from trimtab.rules.world import CONF, ENTRY, HEAD, World
 
@@ -45,6 +46,7 @@ def world_of(snapshot: Snapshot, room: int = 256) -> World:
         mix_jobs=snapshot.mix.jobs,
         mix_demand=snapshot.mix.demand,
         mix_share=snapshot.mix.share,
+        **limits_of(snapshot),
         entry=np.zeros((1, room), ENTRY),
         stop=np.zeros((1, len(snapshot.runs)), np.int64),
         score=np.zeros((1, nodes)),
@@ -62,6 +64,25 @@ def world_of(snapshot: Snapshot, room: int = 256) -> World:
         held=np.zeros((1, tenants, resources)),
         share=np.zeros((1, tenants)),
     )
+
+
+def limits_of(snapshot: Snapshot) -> dict[str, Array]:
+    """The snapshot's quotas and gates as arrays of a world; none where it has none."""
+    arrays: dict[str, Array] = {}
+    quotas = snapshot.quotas
+    if quotas is not None and len(quotas.names):
+        arrays = {
+            "quota_cap": quotas.cap[None],
+            "quota_used": snapshot.quota_used[None].copy(),
+            "quota_ptr": quotas.ptr[None],
+            "quota_idx": quotas.idx[None],
+            "quota_nodes": quotas.nodes[None],
+        }
+    if len(snapshot.gates):
+        none = np.full(len(snapshot.jobs), -1)
+        reserved = none if snapshot.reserved is None else snapshot.reserved
+        arrays |= {"gate": snapshot.gates[None], "reserved": reserved[None]}
+    return arrays
 
 
 def decisions_of(world: World) -> list[Decision]:

@@ -30,6 +30,7 @@ from numba.np.arrayobj import make_array, populate_array
 from numba.np.numpy_support import from_dtype
 
 from trimtab.columns import JOB, NODE, NODE_STATE, PIECE, RUN, STATE, TOTALS, TRUTH
+from trimtab.site import GATE
 
 HEAD = np.dtype(
     [
@@ -64,6 +65,7 @@ HEAD = np.dtype(
         ("starts", "i8"),  # entries planned in this pass
         ("stops", "i8"),
         ("full", "i8"),  # 1 = the plan needs more room
+        ("later_s", "f8"),  # what nodes and gates are looked at for, where it is after now
         ("pass_no", "i8"),
         ("most_whole", "i8"),  # of any node in this pass: devices nobody uses
         ("most_share", "f8"),  # of any device
@@ -132,6 +134,14 @@ FIELDS: dict[str, tuple[np.dtype[Any], int]] = {
     "mix_jobs": (JOB, 1),  # (T,)
     "mix_demand": (F8, 2),  # (T, R)
     "mix_share": (F8, 1),  # (T,)
+    # no rows of any, where there are no quotas or no gates
+    "quota_cap": (F8, 3),  # (C, Q, R + 2) of resources, then of jobs and of nodes
+    "quota_used": (F8, 3),  # (C, Q, R + 2)
+    "quota_ptr": (I8, 2),  # (C, J + 1) with quota_idx: the quotas that each job counts in
+    "quota_idx": (I8, 2),
+    "quota_nodes": (F8, 2),  # (C, J) that a gang, or an instance of an array, counts for
+    "gate": (GATE, 2),  # (C, V)
+    "reserved": (I8, 2),  # (C, J) the gate that a job may pass, -1 = none
     # the simulator's alone
     "truth": (TRUTH, 2),  # (C, J)
     "child_ptr": (I8, 2),  # (C, J + 1) with child_idx: the jobs that wait for each one

@@ -33,6 +33,7 @@ from trimtab.sim.log import MOVED, REASONS, RESIZED
 from trimtab.sim.loop import log_needs, queue_of
 from trimtab.sim.meter import settle_node
 from trimtab.sim.world import Models, check_hostable, fitted, grown, make_world
+from trimtab.site import Labels, Quotas
 
 
 class SimBackend:
@@ -60,6 +61,7 @@ class SimBackend:
         self._shown = 0
         self._jobs = np.zeros_like(workload.jobs)
         self._demand = np.zeros_like(workload.demand)
+        self._labels = {name: given.unsaid() for name, given in workload.labels.items()}
         mix = self.world
         self._mix = Mix(mix.mix_jobs, mix.mix_demand, mix.mix_share)
         self._make_room(0)
@@ -76,6 +78,8 @@ class SimBackend:
         fresh = slice(self._shown, submitted)
         self._jobs[fresh] = self.workload.jobs[fresh]
         self._demand[fresh] = self.workload.demand[fresh]
+        for name, given in self.workload.labels.items():
+            self._labels[name].row[fresh] = given.row[fresh]
         self._shown = submitted
         waiting = queue_of(world, 0)
         runs = np.array(world.runs[0])
@@ -106,6 +110,14 @@ class SimBackend:
             startup_s=self.models.startup_s,
             mix=self._mix,
             totals=world.totals[0:1].copy()[0],
+            site=self.cluster.site,
+            labels={
+                name: Labels(given.names, frozen(given.row)) for name, given in self._labels.items()
+            },
+            quotas=self.workload.quotas,
+            quota_used=frozen(world.quota_used[0]),
+            gates=self.cluster.gates,
+            reserved=self.workload.reserved,
         )
 
     def apply(self, decision: Decision) -> Event:
@@ -218,8 +230,9 @@ class SimBackend:
         if why == choice.OK:
             return self._event(what, job, nodes, shape)
         return self._event(
-            What.REFUSED, job, nodes, shape, refusal(why, self.world.head[0], job, self.cluster)
-        )
+            What.REFUSED, job, nodes, shape,
+            refusal(why, self.world.head[0], job, self.cluster, self.workload.quotas),
+        )  # fmt: skip
 
 
 def row(number: Any, limit: int = 2**62) -> int:
@@ -281,9 +294,12 @@ def events_of(log: Array) -> list[Event]:
     return events
 
 
-def refusal(why: int, head: Array, job: int, cluster: Cluster) -> str:
+def refusal(why: int, head: Array, job: int, cluster: Cluster, quotas: Quotas | None) -> str:
     """Why a decision was refused, in words: `gpu: wants 4, free 2`."""
     node, wants, free = int(head["why_node"]), float(head["why_wants"]), float(head["why_free"])
+    if why == choice.QUOTA and quotas is not None:
+        counted = (*cluster.resources, "jobs", "nodes")[int(head["why_resource"])]
+        return f"{quotas.names[node]}: wants {wants:g} {counted}, free {free:g}"
     if why == choice.LACKS:
         return f"{cluster.resources[int(head['why_resource'])]}: wants {wants:g}, free {free:g}"
     return {
@@ -292,6 +308,7 @@ def refusal(why: int, head: Array, job: int, cluster: Cluster) -> str:
         choice.NO_NODE: f"node: there is no node {node}",
         choice.DOWN: f"node: {node} is down",
         choice.KIND: f"node: {node} is of a kind or for a shape the job does not allow",
+        choice.GATE: f"node: {node} is kept for a reservation at a time that the job would need",
         choice.SHAPE: f"shape: {wants:g} is not allowed",
         choice.COUNT: f"instances: {wants:g} given, {free:g} to start",
         choice.DEVICES: f"gpu devices: wants {wants:g}, {free:g} fit",

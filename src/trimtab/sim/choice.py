@@ -5,7 +5,19 @@ import math
 import numpy as np
 
 from trimtab.compiled import compiled, inner
-from trimtab.rules.fit import NEVER, ONE, allowed, amount, choose_devices, release, take
+from trimtab.rules.fit import (
+    NEVER,
+    ONE,
+    allowed,
+    amount,
+    book_quotas,
+    choose_devices,
+    counts,
+    release,
+    suits,
+    take,
+    within,
+)
 from trimtab.sim import heap
 from trimtab.sim.life import dequeue, end_job, enqueue, kill_all
 from trimtab.sim.log import (
@@ -25,6 +37,7 @@ from trimtab.sim.runs import add_pieces, begin_run, disturb, drop_pieces, set_sp
 OK, NO_JOB, NOT_QUEUED, NO_NODE, DOWN, KIND, SHAPE, COUNT, LACKS, DEVICES, NOT_RUNNING, NOT_ONE = (
     range(12)
 )
+GATE, QUOTA = 12, 13
 
 
 @inner
@@ -47,7 +60,8 @@ def check_node(w, c, job, shape, node, devices):
     if w.node_state[c, node].up == 0:
         return refuse(w, c, DOWN, node, -1, 0.0, 0.0)
     if not allowed(w, c, node, job, shape):
-        return refuse(w, c, KIND, node, -1, 0.0, 0.0)
+        why = GATE if suits(w, c, node, job, shape) else KIND
+        return refuse(w, c, why, node, -1, 0.0, 0.0)
     scale = w.scale[shape]
     for r in range(w.free.shape[2]):
         wants = amount(w.demand[c, job, r], scale)
@@ -73,6 +87,19 @@ def check_node(w, c, job, shape, node, devices):
             room += 1
     if room < gpus or (devices != NEVER and named != gpus):
         return refuse(w, c, DEVICES, node, -1, float(gpus), float(room))
+    return OK
+
+
+@inner
+def over_quota(w, c, job, shape, count):
+    """Refuse what the first of the job's quotas has no room for."""
+    for i in range(w.quota_ptr[c, job], w.quota_ptr[c, job + 1]):
+        q = w.quota_idx[c, i]
+        for r in range(w.quota_cap.shape[2]):
+            wants = counts(w, c, job, r, shape, count)
+            room = w.quota_cap[c, q, r] - w.quota_used[c, q, r]
+            if wants > room:
+                return refuse(w, c, QUOTA, q, r, wants, room)
     return OK
 
 
@@ -116,6 +143,8 @@ def start(w, c, job, shape, at, count):
     gang = w.jobs[c, job].gang == 1
     if count < 1 or count > state.left or (gang and count != state.left):
         return refuse(w, c, COUNT, -1, -1, float(count), float(state.left))
+    if within(w, c, job, shape, count) < count:
+        return over_quota(w, c, job, shape, count)
     why = book_entries(w, c, job, shape, at, count)
     if why != OK:
         return why
@@ -191,6 +220,13 @@ def relocate(w, c, job, shape, at, count, reason):
         return refuse(w, c, SHAPE, -1, -1, float(shape), 0.0)
     if count != w.runs[c, run].instances:
         return refuse(w, c, COUNT, -1, -1, float(count), float(w.runs[c, run].instances))
+    if shape != w.runs[c, run].shape:
+        book_quotas(w, c, job, w.runs[c, run].shape, count, -1)
+        fit = within(w, c, job, shape, count)
+        why = OK if fit == count else over_quota(w, c, job, shape, count)
+        book_quotas(w, c, job, w.runs[c, run].shape, count, 1)
+        if why != OK:
+            return why
     release(w, c, run, 1, w.free, w.gpu_free, w.gpu_mem)
     why = book_entries(w, c, job, shape, at, count)
     if why != OK:
@@ -201,8 +237,10 @@ def relocate(w, c, job, shape, at, count, reason):
     drop_pieces(w, c, run)
     rec = w.runs[c, run]
     hold_share(w, c, job, rec.shape, -rec.instances)
+    book_quotas(w, c, job, rec.shape, rec.instances, -1)
     rec.shape = shape
     hold_share(w, c, job, shape, rec.instances)
+    book_quotas(w, c, job, shape, rec.instances, 1)
     rec.resume_s = max(rec.resume_s, head.now_s + w.conf[0].move_s)
     add_pieces(w, c, run, at, count, reason)
     asked = max(w.jobs[c, job].request_s - (w.truth[c, job].work_s - rec.left_s), 0.0)

@@ -10,7 +10,7 @@ import numpy as np
 
 from trimtab.compiled import compiled, inner
 from trimtab.rules import bits
-from trimtab.rules.fit import amount
+from trimtab.rules.fit import amount, next_edge
 from trimtab.sim.life import cancel, enqueue, fail_job, finish_run, kill_run, submit
 from trimtab.sim.log import (
     CANCELLED,
@@ -40,6 +40,8 @@ def reset(w, c):
     head.load_sum = head.load_square = head.power_w = head.held = 0.0
     head.submitted = head.outage = head.cancel = head.waiting = head.active = head.services = 0
     head.heap = head.log = head.calm = head.fresh = 0
+    head.later_s = 0.0
+    w.quota_used[c] = 0.0
     head.batch_left = 0
     head.idle = nodes
     for job in range(w.jobs.shape[1]):
@@ -189,6 +191,8 @@ def next_time(w, c):
             time_s = min(time_s, w.truth[c, job].cancel_s)
             break
         head.cancel += 1
+    if w.gate.shape[1] > 0 and head.waiting > 0:
+        time_s = min(time_s, next_edge(w, c, head.now_s))
     if head.outage < w.outage.shape[1] and (head.waiting > 0 or time_s < np.inf):
         time_s = min(time_s, max(w.outage[c, head.outage].time_s, head.now_s))
     if time_s < np.inf and head.services > 0:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from trimtab.compiled import inner
-from trimtab.rules.fit import NEVER, link_rate, request_left, take
+from trimtab.rules.fit import NEVER, book_quotas, link_rate, request_left, take
 from trimtab.sim import heap
 from trimtab.sim.log import E_STARTED, PLAIN, note
 from trimtab.sim.meter import change_load, hold_share, piece_use
@@ -205,6 +205,7 @@ def begin_run(w, c, job, shape, at, count):
         head.services += 1
     add_pieces(w, c, run, at, count, PLAIN)
     hold_share(w, c, job, shape, count)
+    book_quotas(w, c, job, shape, count, 1)
     set_speed(w, c, run, w.conf[0].startup_s, request_left(w, c, job))
     heap.push(w.heap, w.runs, c, run, head.heap)
     head.heap += 1
@@ -232,6 +233,7 @@ def unlink_run(w, c, run):
     state.active -= rec.instances
     state.attained_s += (head.now_s - rec.start_s) * rec.instances
     hold_share(w, c, job, rec.shape, -rec.instances)
+    book_quotas(w, c, job, rec.shape, rec.instances, -1)
     if w.truth[c, job].pattern >= 0:
         head.services -= 1
     rec.job = -1

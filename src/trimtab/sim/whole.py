@@ -56,7 +56,7 @@ def simulate(
     if waiting:
         raise PolicyError(
             f"rule {rule} left {waiting} jobs waiting while nothing runs and nothing will happen: "
-            f"no node that is up can host them; check outages and node kinds"
+            f"no node that is up can host them; check outages, node kinds and reservations"
         )
     rows = np.array(world.log[0, : int(world.head[0]["log"])]) if log else None
     return Whole(state, world.totals[0:1].copy()[0], rows, time.perf_counter() - began_s)
@@ -103,6 +103,8 @@ def is_pool(
         and not cluster.nodes["idle_w"].any()
         and (profile is None or ((profile.rate == 1).all() and not profile.slow.any()))
         and (profile is None or (profile.quality == 1).all())
+        and workload.quotas is None
+        and not len(cluster.gates)
         and not len(plain.outages)
         and plain.startup_s == 0
         and not plain.kill_at_request

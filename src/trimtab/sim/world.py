@@ -13,6 +13,7 @@ from trimtab.columns import JOB, NODE, NODE_STATE, PIECE, RUN, STATE, TOTALS, TR
 from trimtab.core import Cluster, Mix, Profile, Workload
 from trimtab.errors import TraceError
 from trimtab.rules.world import CONF, ENTRY, HEAD, LOG, OUTAGE, World
+from trimtab.site import GATE
 
 
 @dataclass(frozen=True)
@@ -196,6 +197,10 @@ def make_world(
     mix = mix or expected_mix(first_w)
     likes = max(int(w.jobs["like"].max()) + 1 for w in workloads)
     tenants = max(len(w.tenants) for w in workloads)
+    quotas = max(0 if w.quotas is None else len(w.quotas.names) for w in workloads)
+    members = max(0 if w.quotas is None else len(w.quotas.idx) for w in workloads)
+    gates = max(len(c.gates) for c in clusters)
+    bound, gated = (jobs if quotas else 0), (jobs if gates else 0)
     check_profile(profile, workloads, clusters)
     check_models(models, nodes)
     conf = np.zeros(1, CONF)
@@ -232,6 +237,13 @@ def make_world(
         mix_jobs=mix.jobs,
         mix_demand=mix.demand,
         mix_share=mix.share,
+        quota_cap=np.full((count, quotas, resources + 2), np.inf),
+        quota_used=np.zeros((count, quotas, resources + 2)),
+        quota_ptr=np.zeros((count, bound + 1), np.int64),
+        quota_idx=np.zeros((count, members), np.int64),
+        quota_nodes=np.zeros((count, bound)),
+        gate=np.zeros((count, gates), GATE),
+        reserved=np.full((count, gated), -1),
         truth=np.zeros((count, jobs), TRUTH),
         child_ptr=np.zeros((count, jobs + 1), np.int64),
         child_idx=np.zeros((count, edges), np.int64),
@@ -278,6 +290,16 @@ def _lay(world: World, c: int, workload: Workload, cluster: Cluster, cancels: Ar
     world.nodes[c, : len(cluster)] = cluster.nodes
     world.capacity[c, : len(cluster)] = cluster.capacity
     world.capacity_sum[c] = cluster.capacity.sum(0)
+    quotas, gates = workload.quotas, cluster.gates
+    if quotas is not None and len(quotas.names):
+        world.quota_cap[c, : len(quotas.cap)] = quotas.cap
+        world.quota_ptr[c, : rows + 1] = quotas.ptr
+        world.quota_ptr[c, rows + 1 :] = quotas.ptr[-1]
+        world.quota_idx[c, : len(quotas.idx)] = quotas.idx
+        world.quota_nodes[c, :rows] = quotas.nodes
+    world.gate[c, : len(gates)] = gates
+    if len(gates) and workload.reserved is not None:
+        world.reserved[c, :rows] = workload.reserved
     if workload.after_ptr is not None and workload.after_idx is not None:
         owner = np.repeat(np.arange(rows), np.diff(workload.after_ptr))
         order = np.argsort(workload.after_idx, kind="stable")

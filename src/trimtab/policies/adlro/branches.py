@@ -126,6 +126,14 @@ def copy_cluster(w, a, v, b):
     v.words[b] = w.words[a]
     v.heads[b] = w.heads[a]
     v.prefer[b] = w.prefer[a]
+    v.quota_cap[b] = w.quota_cap[a]
+    v.quota_used[b] = w.quota_used[a]
+    v.quota_ptr[b] = w.quota_ptr[a]
+    v.quota_idx[b] = w.quota_idx[a]
+    v.quota_nodes[b] = w.quota_nodes[a]
+    v.reserved[b] = w.reserved[a]
+    for g in range(w.gate.shape[1]):
+        v.gate[b, g] = w.gate[a, g]
     v.fresh[b] = w.fresh[a]
 
 
