@@ -126,13 +126,18 @@ def by_engine(
 
 def models_of(question: Question, scene: Scene, seed: int) -> Models:
     """The engine's models for one seed; failures are drawn once, the same for every policy."""
+    models = Models(
+        startup_s=question.startup_s,
+        move_s=question.move_s,
+        live_migration=question.live_migration,
+    )
     if question.mtbf_s is None:
-        return Models(startup_s=question.startup_s)
+        return models
     work = scene.workload
     horizon_s = 2 * float(work.jobs["submit_s"][-1] + work.truth["work_s"].max())
     rng = np.random.default_rng([seed, 1])
     drawn = outages(scene.cluster, horizon_s, rng, mtbf_s=question.mtbf_s, mttr_s=question.mttr_s)
-    return Models(startup_s=question.startup_s, outages=drawn)
+    return replace(models, outages=drawn)
 
 
 def rlscheduler_rule(name: str) -> tuple[int, bool]:

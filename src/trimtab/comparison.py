@@ -36,6 +36,10 @@ class Question:
         None, "JSON with pod_order and node_prefix: pack pods."
     )
     startup_s: float = _option(0.0, "Seconds before a run makes progress.")
+    move_s: float | None = _option(
+        None, "Seconds that a move takes; --startup-s unless given, and no less without migration."
+    )
+    live_migration: bool = _option(False, "Moves lose nothing; else each is a stop and a start.")
     mtbf_s: float | None = _option(  # None = nothing fails
         None, "Mean hours between failures of a node.", option="--mtbf-h", times=HOUR_S
     )

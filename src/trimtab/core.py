@@ -81,7 +81,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Migrate a running gang to other nodes, at the cost of a move."""
+    """Bring a running gang to other nodes: a stop and a start, unless live migration exists."""
 
     job: int
     nodes: tuple[int, ...]
@@ -89,7 +89,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """Change the shape of a running mouldable job where it stands."""
+    """Change the shape of a running mouldable job where it stands, at the cost of a move."""
 
     job: int
     shape: int
@@ -226,6 +226,7 @@ class Cluster:
     source: str = "made by hand"
     site: Site | None = None
     gates: Array = field(default_factory=NO_GATES.copy)  # (V,) GATE, one a reservation
+    live_migration: bool = False  # a running job can go to another node and lose nothing
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -280,6 +281,8 @@ class Snapshot(NamedTuple):
     startup_s: float
     mix: Mix
     totals: Array  # () TOTALS
+    move_s: float = 0.0  # that a move takes
+    live_migration: bool = False  # a move loses nothing; else only what checkpoints keep is kept
     # a site's rules; of labels, rows not yet submitted are ""
     site: Site | None = None
     labels: Mapping[str, Labels] = MappingProxyType({})

@@ -155,6 +155,7 @@ def table_keys(metrics: str | None, hyperscore: str | None = None) -> list[str] 
 def check_times(question: Question) -> None:
     for option, value, low in (
         ("--startup-s", question.startup_s, 0.0),
+        ("--move-s", question.move_s or 0.0, 0.0),
         ("--mttr-h", question.mttr_s / HOUR_S, 0.0),
         ("--mtbf-h", (question.mtbf_s or HOUR_S) / HOUR_S, 1e-9),
     ):

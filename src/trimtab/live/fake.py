@@ -63,6 +63,8 @@ class FakeBackend:
             patience_s=patience_s,
             jobs=len(seen.jobs),
             startup_s=seen.startup_s,
+            move_s=seen.move_s,
+            live_migration=seen.live_migration,
             mix=seen.mix,
             window_s=window_s,
             windows=seen.recent.shape[1],

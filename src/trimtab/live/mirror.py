@@ -37,11 +37,15 @@ class Mirror:
         *,
         jobs: int = 64,  # rows to begin with
         startup_s: float = 0.0,
+        move_s: float | None = None,  # None = startup_s
+        live_migration: bool = False,
         mix: Mix | None = None,
         window_s: float = 300.0,
         windows: int = 8,
     ) -> None:
         self.cluster, self.profile, self.startup_s = cluster, profile, startup_s
+        self.move_s = startup_s if move_s is None else move_s
+        self.live_migration = live_migration
         self.mix = mix or NO_MIX._replace(demand=np.zeros((0, len(cluster.resources))))
         self.window_s, self.now_s = window_s, 0.0
         nodes, devices = len(cluster), int(cluster.nodes["gpus"].max())
@@ -254,6 +258,8 @@ class Mirror:
             startup_s=self.startup_s,
             mix=self.mix,
             totals=self.totals.copy()[0],
+            move_s=self.move_s,
+            live_migration=self.live_migration,
         )
 
 

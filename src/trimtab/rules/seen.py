@@ -18,7 +18,8 @@ def world_of(snapshot: Snapshot, room: int = 256) -> World:
     head["now_s"], head["jobs"], head["nodes"] = snapshot.now_s, jobs, nodes
     head["waiting"], head["heap"] = waiting, len(snapshot.running)
     head["submitted"] = snapshot.totals["submitted"]
-    conf["startup_s"] = snapshot.startup_s
+    conf["startup_s"], conf["move_s"] = snapshot.startup_s, snapshot.move_s
+    conf["live_migration"] = snapshot.live_migration
     profile = snapshot.profile
     tenants = int(snapshot.jobs["tenant"].max(initial=0)) + 1
     likes = (

@@ -95,13 +95,14 @@ LOG = np.dtype(
 CONF = np.dtype(
     [
         ("startup_s", "f8"),
-        ("move_s", "f8"),
+        ("move_s", "f8"),  # of Models.pause_s
         ("window_s", "f8"),
         ("pattern_step_s", "f8"),
         ("retries", "i8"),
         ("interference", "i8"),
         ("power", "i8"),
         ("kill_at_request", "i8"),
+        ("live_migration", "i8"),  # 1 = a move loses nothing; 0 = it is a stop and a start
         ("log", "i8"),
     ]
 )

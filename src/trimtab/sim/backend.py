@@ -53,7 +53,7 @@ class SimBackend:
         workload, cluster = fitted(workload, cluster)
         check_hostable(workload, cluster)
         self.workload, self.cluster = workload, cluster
-        self.models = models or Models()
+        self.models = (models or Models()).on(cluster)
         self.profile = profile or uniform_profile(len(workload.kinds), len(cluster.kinds))
         self.world = make_world([workload], [cluster], self.profile, self.models, log=1)
         kernel.reset(self.world, 0)
@@ -108,6 +108,8 @@ class SimBackend:
             profile=self.profile,
             link=frozen(world.link),
             startup_s=self.models.startup_s,
+            move_s=self.models.pause_s,
+            live_migration=self.models.live_migration,
             mix=self._mix,
             totals=world.totals[0:1].copy()[0],
             site=self.cluster.site,

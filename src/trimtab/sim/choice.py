@@ -19,7 +19,7 @@ from trimtab.rules.fit import (
     within,
 )
 from trimtab.sim import heap
-from trimtab.sim.life import dequeue, end_job, enqueue, kill_all
+from trimtab.sim.life import dequeue, end_job, enqueue, kill_all, kill_run
 from trimtab.sim.log import (
     BLOCKED,
     E_STOPPED,
@@ -152,8 +152,9 @@ def start(w, c, job, shape, at, count):
         state.start_s = head.now_s
     state.left -= count
     state.active += count
+    startup_s = w.conf[0].startup_s
     if gang:
-        begin_run(w, c, job, shape, at, count)
+        begin_run(w, c, job, shape, at, count, startup_s, PLAIN)
     else:
         i = at
         while i < at + count:
@@ -164,7 +165,7 @@ def start(w, c, job, shape, at, count):
                 and w.entry[c, i].devices == NEVER
             ):
                 stop += 1
-            begin_run(w, c, job, shape, i, stop - i)
+            begin_run(w, c, job, shape, i, stop - i, startup_s, PLAIN)
             i = stop
     if state.left == 0:
         dequeue(w, c, job)
@@ -203,7 +204,10 @@ def reject(w, c, job):
 
 @compiled
 def relocate(w, c, job, shape, at, count, reason):
-    """Move a job of one run to the nodes in entries at .. at + count, or to another shape there."""
+    """Move a job of one run to the nodes in entries at .. at + count, or to another shape there.
+
+    Without live migration that is a stop and a start in one decision.
+    """
     head = w.head[c]
     if job < 0 or job >= head.jobs:
         return refuse(w, c, NO_JOB, -1, -1, 0.0, 0.0)
@@ -233,9 +237,36 @@ def relocate(w, c, job, shape, at, count, reason):
         release(w, c, run, -1, w.free, w.gpu_free, w.gpu_mem)
         return why
     release(w, c, run, -1, w.free, w.gpu_free, w.gpu_mem)  # drop_pieces gives it back for good
+    if w.conf[0].live_migration == 1:
+        carry_over(w, c, run, shape, at, count, reason)
+    else:
+        restart(w, c, run, shape, at, count, reason)
+    return OK
+
+
+@inner
+def restart(w, c, run, shape, at, count, reason):
+    """Stop a run and start it in other places at once: it keeps what its checkpoints kept."""
+    job = w.runs[c, run].job
+    state = w.state[c, job]
+    kill_run(w, c, run)
+    if state.status == RUNNING:
+        state.queued_s = w.head[c].now_s
+    state.stops += 1
+    state.left -= count
+    state.active += count
+    w.totals[c].stopped += 1
+    w.totals[c].started += 1
+    begin_run(w, c, job, shape, at, count, w.conf[0].move_s, reason)
+
+
+@inner
+def carry_over(w, c, run, shape, at, count, reason):
+    """Let a run go on in other places with all that it has done."""
+    head, rec = w.head[c], w.runs[c, run]
+    job = rec.job
     settle_run(w, c, run)
     drop_pieces(w, c, run)
-    rec = w.runs[c, run]
     hold_share(w, c, job, rec.shape, -rec.instances)
     book_quotas(w, c, job, rec.shape, rec.instances, -1)
     rec.shape = shape
@@ -249,4 +280,3 @@ def relocate(w, c, job, shape, at, count, reason):
     set_speed(w, c, run, rec.resume_s - head.now_s, asked)
     heap.moved(w.heap, w.runs, c, run, head.heap)
     disturb(w, c, run)
-    return OK

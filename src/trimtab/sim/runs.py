@@ -5,7 +5,7 @@ import numpy as np
 from trimtab.compiled import inner
 from trimtab.rules.fit import NEVER, book_quotas, link_rate, request_left, take
 from trimtab.sim import heap
-from trimtab.sim.log import E_STARTED, PLAIN, note
+from trimtab.sim.log import E_STARTED, note
 from trimtab.sim.meter import change_load, hold_share, piece_use
 
 
@@ -184,8 +184,11 @@ def retune(w, c, node, but):
 
 
 @inner
-def begin_run(w, c, job, shape, at, count):
-    """A run of entries that start and end together; neighbouring ones on a node share a piece."""
+def begin_run(w, c, job, shape, at, count, delay_s, reason):
+    """A run of entries that start and end together; neighbouring ones on a node share a piece.
+
+    It works from `delay_s` on.
+    """
     head = w.head[c]
     run = head.free_run
     rec, state = w.runs[c, run], w.state[c, job]
@@ -196,17 +199,17 @@ def begin_run(w, c, job, shape, at, count):
     rec.instances = count
     rec.piece = -1
     rec.start_s = rec.updated_s = head.now_s
-    rec.resume_s = head.now_s + w.conf[0].startup_s
+    rec.resume_s = head.now_s + delay_s
     rec.sibling = state.run
     state.run = run
     alone = w.jobs[c, job].gang == 1 or w.jobs[c, job].instances == 1
     rec.left_s = w.truth[c, job].work_s - (state.kept_s if alone else 0.0)
     if w.truth[c, job].pattern >= 0:
         head.services += 1
-    add_pieces(w, c, run, at, count, PLAIN)
+    add_pieces(w, c, run, at, count, reason)
     hold_share(w, c, job, shape, count)
     book_quotas(w, c, job, shape, count, 1)
-    set_speed(w, c, run, w.conf[0].startup_s, request_left(w, c, job))
+    set_speed(w, c, run, delay_s, request_left(w, c, job))
     heap.push(w.heap, w.runs, c, run, head.heap)
     head.heap += 1
     disturb(w, c, run)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -21,7 +21,8 @@ class Models:
     """Which effects the engine models; each can be off. docs/engine.md states the assumptions."""
 
     startup_s: float = 0.0  # before a run makes progress
-    move_s: float = 0.0  # a migration or resize pauses the job
+    move_s: float | None = None  # that a move or resize takes; None = startup_s
+    live_migration: bool = False  # a move loses nothing; else it is a stop and a start
     interference: bool = True  # neighbours slow a job by Profile.slow
     links: bool = True  # a gang across regions runs at Cluster.link
     power: bool = True
@@ -30,6 +31,16 @@ class Models:
     retries: int = 3  # runs a job may lose to node failures before it fails
     kill_at_request: bool = False  # end a run at its requested time
     outages: Array = field(default_factory=lambda: np.zeros(0, OUTAGE))  # node failures and repairs
+
+    def on(self, cluster: Cluster) -> Models:
+        """With live migration too where the cluster has it."""
+        return replace(self, live_migration=self.live_migration or cluster.live_migration)
+
+    @property
+    def pause_s(self) -> float:
+        """Seconds that a move takes; no less than a start-up where it is a stop and a start."""
+        move_s = self.startup_s if self.move_s is None else self.move_s
+        return move_s if self.live_migration else max(move_s, self.startup_s)
 
 
 def outages(
@@ -64,8 +75,6 @@ def expected_mix(workload: Workload, cover: float = 0.95) -> Mix:
 
 def fitted(workload: Workload, cluster: Cluster) -> tuple[Workload, Cluster]:
     """Both with the same resources in the cluster's order; an error says which is missing."""
-    from dataclasses import replace
-
     missing = [name for name in workload.resources if name not in cluster.resources]
     if missing:
         raise TraceError(
@@ -159,7 +168,7 @@ def check_models(models: Models, nodes: int) -> None:
     """Raise TraceError for what cannot be computed, or an outage of a node that is not there."""
     for name, low in (("startup_s", 0.0), ("move_s", 0.0), ("retries", 0), ("windows", 1)):
         value = getattr(models, name)
-        if not (np.isfinite(value) and value >= low):
+        if value is not None and not (np.isfinite(value) and value >= low):
             raise TraceError(f"models: {name}={value} is not a finite number >= {low:g}")
     if not (np.isfinite(models.window_s) and models.window_s > 0):
         raise TraceError(f"models: window_s={models.window_s} is not a finite number above 0")
@@ -185,8 +194,8 @@ def make_world(
     mix: Mix | None = None,
 ) -> World:
     """Lay out one simulated cluster for each (workload, cluster) pair; shorter ones are padded."""
-    models = models or Models()
     first_w, first_c = workloads[0], clusters[0]
+    models = (models or Models()).on(first_c)
     profile = profile or uniform_profile(len(first_w.kinds), len(first_c.kinds))
     count = len(workloads)
     jobs = max(len(w) for w in workloads)
@@ -204,8 +213,9 @@ def make_world(
     check_profile(profile, workloads, clusters)
     check_models(models, nodes)
     conf = np.zeros(1, CONF)
-    for name in ("startup_s", "move_s", "window_s", "retries", "power", "kill_at_request"):
+    for name in ("startup_s", "window_s", "retries", "power", "kill_at_request", "live_migration"):
         conf[name] = getattr(models, name)
+    conf["move_s"] = models.pause_s
     conf["interference"] = models.interference and bool(np.any(profile.slow))
     conf["pattern_step_s"] = first_w.pattern_step_s
     conf["log"] = log > 0

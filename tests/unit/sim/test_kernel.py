@@ -48,10 +48,71 @@ def test_a_stop_during_start_up_loses_no_work():
 # moves and resizes
 
 
-@pytest.mark.parametrize("move_s, end_s", [(0.0, 100.0), (7.0, 107.0)])
-def test_a_move_pauses_the_job_and_keeps_its_progress(move_s, end_s):
+LIVE = {"live_migration": True}
+
+
+@pytest.mark.parametrize("checkpoint_s", [0.0, 15.0, INF])
+def test_a_move_is_a_stop_and_a_start_to_the_last_bit(checkpoint_s):
+    job, machine = workload([0], [100], [1], checkpoint_s=checkpoint_s), cluster([1, 1])
+    moved = [(0, Start(0, (0,))), (40, Move(0, (1,)))]
+    again = [(0, Start(0, (0,))), (40, Stop(0)), (40, Start(0, (1,)))]
+    one, other = (played(job, machine, plan, startup_s=7.0) for plan in (moved, again))
+    assert (one.world.state[0] == other.world.state[0]).all()
+    assert one.world.totals[0] == other.world.totals[0]
+    assert (one.world.node_state[0] == other.world.node_state[0]).all()
+
+
+@pytest.mark.parametrize(
+    "checkpoint_s, lost_s, end_s",
+    [(0.0, 0, 114), (15.0, 3, 117), (INF, 33, 147)],  # 40 + 7 + 100 less what is kept
+)
+def test_a_move_loses_what_no_checkpoint_kept_and_is_a_preemption(checkpoint_s, lost_s, end_s):
+    # at 40 the start-up of 7 s and 33 s of work are done; checkpoints of 15 s keep 30 of them
+    job = workload([0], [100], [1], checkpoint_s=checkpoint_s)
     plan = [(0, Start(0, (0,))), (40, Move(0, (1,)))]
-    done = played(workload([0], [100], [1]), cluster([1, 1]), plan, move_s=move_s)
+    done = played(job, cluster([1, 1]), plan, startup_s=7.0)
+    assert done.ends() == [end_s]
+    assert (done.total("work_s"), done.total("lost_s")) == (100, lost_s)
+    assert (done.total("stopped"), done.world.state[0]["stops"].tolist()) == (1, [1])
+
+
+@pytest.mark.parametrize(
+    "live, move_s, end_s",
+    [
+        (False, None, 160),  # as the start-up: 40 + 30, and 90 left of 100, since 40 - 30 are done
+        (False, 50.0, 180),  # it takes longer to carry it over: 40 + 50 + 90
+        (False, 5.0, 160),  # a start is no shorter than a start-up: 40 + 30 + 90
+        (True, None, 160),
+        (True, 5.0, 135),  # 40 + 5 + 90
+    ],
+)
+def test_a_move_takes_a_start_up_unless_said(live, move_s, end_s):
+    job = workload([0], [100], [1], checkpoint_s=0.0)
+    plan = [(0, Start(0, (0,))), (40, Move(0, (1,)))]
+    models = {"startup_s": 30.0, "move_s": move_s, "live_migration": live}
+    assert played(job, cluster([1, 1]), plan, **models).ends() == [end_s]
+
+
+def test_a_cluster_with_live_migration_lets_moves_lose_nothing():
+    machine = replace(cluster([1, 1]), live_migration=True)
+    plan = [(0, Start(0, (0,))), (40, Move(0, (1,)))]
+    done = played(workload([0], [100], [1]), machine, plan)
+    assert done.ends() == [100.0] and done.snapshot().live_migration
+
+
+def test_a_resize_too_is_a_stop_and_a_start():
+    # 10 s of 50 are lost; at half the rate 50 s take 100
+    shapes = (Shape(), Shape("half", scale=0.5))
+    plan = [(0, Start(0, (0,))), (10, Resize(0, 1))]
+    job = workload([0], [50], [2], shapes=3)
+    done = played(job, cluster([4]), plan, profile=one_kind(shapes))
+    assert done.ends() == [110.0] and done.total("lost_s") == 10
+
+
+@pytest.mark.parametrize("move_s, end_s", [(0.0, 100.0), (7.0, 107.0)])
+def test_a_live_move_pauses_the_job_and_keeps_its_progress(move_s, end_s):
+    plan = [(0, Start(0, (0,))), (40, Move(0, (1,)))]
+    done = played(workload([0], [100], [1]), cluster([1, 1]), plan, move_s=move_s, **LIVE)
     assert done.ends() == [end_s]  # 40 done, pause, 60 left
     assert [event.nodes for event in done.seen if event.what == What.STARTED] == [(0,), (1,)]
     assert done.total("lost_s") == 0 and done.total("work_s") == 100
@@ -61,7 +122,7 @@ def test_a_move_to_a_faster_kind_runs_the_rest_at_its_rate():
     machine = cluster([1, 1], kind=[0, 1])
     speeds = replace(uniform_profile(1, 2), rate=np.array([[[1.0], [4.0]]]))
     plan = [(0, Start(0, (0,))), (40, Move(0, (1,)))]
-    done = played(workload([0], [100], [1]), machine, plan, profile=speeds, move_s=5.0)
+    done = played(workload([0], [100], [1]), machine, plan, profile=speeds, move_s=5.0, **LIVE)
     assert done.ends() == [60.0]  # 40 + 5 + 60 / 4
 
 
@@ -69,7 +130,7 @@ def test_a_move_may_overlap_the_place_it_leaves():
     # two instances of 2 cores on nodes of 4: (0, 0) to (0, 1) keeps one where it is
     machine, job = cluster([4, 4]), workload([0], [100], [2], instances=2)
     done = played(job, machine, [(0, Start(0, (0, 0))), (10, Move(0, (0, 1)))])
-    assert done.ends() == [100.0]
+    assert done.ends() == [110.0]  # all over again
 
 
 def test_a_move_to_a_full_node_is_refused_and_changes_nothing():
@@ -91,7 +152,7 @@ def test_a_resize_changes_demand_and_rate():
     # 2 cores at rate 1 for 40 s; at double scale 4 cores and rate 1.6: 40 + 60 / 1.6 = 77.5
     shapes = (Shape("asked"), Shape("double", scale=2.0))
     speeds = one_kind(shapes, rate=[[[1.0, 1.6]]])
-    job = workload([0], [100], [2], shapes=3)
+    job = workload([0], [100], [2], shapes=3, checkpoint_s=0.0)
     backend = Logged(job, cluster([4]), speeds)
     backend.wait()
     backend.apply(Start(0, (0,)))
@@ -110,9 +171,8 @@ def test_a_resize_to_half_costs_a_pause_and_half_the_rate(move_s, end_s):
     shapes = (Shape(), Shape("half", scale=0.5))
     plan = [(0, Start(0, (0,))), (10, Resize(0, 1))]
     job = workload([0], [50], [2], shapes=3)
-    assert played(job, cluster([4]), plan, profile=one_kind(shapes), move_s=move_s).ends() == [
-        end_s
-    ]
+    models = {"profile": one_kind(shapes), "move_s": move_s}
+    assert played(job, cluster([4]), plan, **models, **LIVE).ends() == [end_s]
 
 
 def test_a_job_may_start_in_another_shape_it_allows():
@@ -226,7 +286,7 @@ def test_moving_a_neighbour_away_gives_the_speed_back():
     # half speed until 20 (10 done), then alone: 20 + 90
     jobs = workload([0, 0], [100, 400], [1, 1])
     plan = [*at_once(2, 0, 0), (20, Move(1, (1,)))]
-    done = played(jobs, cluster([2, 1]), plan, profile=one_kind(slow=[[1.0]]))
+    done = played(jobs, cluster([2, 1]), plan, profile=one_kind(slow=[[1.0]]), **LIVE)
     assert done.ends() == [110.0, 410.0]
 
 

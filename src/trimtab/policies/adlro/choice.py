@@ -19,11 +19,13 @@ from trimtab.policies.adlro.pairs import (
     MOVE,
     OTHER_KEEPS,
     OTHER_LEFT,
+    OTHER_LOST,
     SPAN,
     SPEED,
     SPEED_NOW,
     START,
     SWAP,
+    TINY,
     pairs,
 )
 from trimtab.rules.place import FASTEST
@@ -36,14 +38,19 @@ FASTER = 0.1  # and moves one that gains a tenth of its best speed
 @inner
 def guided(row):
     """The rule that learning sets out from: the shortest completion first, a stop for a job with
-    half as much left, a move wherever it is faster. Above 0 = better than to wait.
+    half as much left, what the stop throws away counted against it, a move that gains enough of
+    those that end a job sooner. Above 0 = better than to wait.
     """
     if row[START] > 0.0:
         return 10.0 - row[FINISH]
     if row[SWAP] > 0.0:
         if row[OTHER_KEEPS] == 0.0:
             return -1.0
-        return (row[OTHER_LEFT] - row[FINISH]) * SPAN - MARGIN
+        left = row[OTHER_LEFT] * SPAN
+        if row[OTHER_KEEPS] < 1.0:
+            rest = math.exp(left) - (math.exp(row[OTHER_LOST] * SPAN) - TINY)
+            left = math.log(max(rest, TINY))
+        return left - row[FINISH] * SPAN - MARGIN
     return row[SPEED] - row[SPEED_NOW] - FASTER
 
 

@@ -28,10 +28,10 @@ FEATURES = {
     "done": "work done",
     "age": "seconds since it was submitted",
     "priority": "p / (1 + |p|)",
-    "keeps": "1 = a stop loses no progress",
+    "keeps": "share of its progress that a stop keeps",
     "speed": "rate here / its best rate in the cluster",
     "edge": "rate here / its mean rate over the cluster",
-    "finish": "seconds to finish here, start-up included",
+    "finish": "seconds to finish here, with the start-up or what the move costs",
     "speed_now": "rate where it runs now / its best rate",
     "rank": "share of the waiting jobs that ask for less than it has left",
     "other_left": "of the job that would be stopped: the same",
@@ -57,9 +57,9 @@ START, SWAP, MOVE = range(3)
 JOB_AT, OTHER_AT, KIND_AT, CLUSTER_AT = 3, 15, 23, 28
 NODES, IDLE, NEXT, WANTED = range(4)  # columns of what is known of a kind of node
 CELL = np.dtype([("how", "i8"), ("job", "i8"), ("node", "i8"), ("other", "i8")])
-FINISH, SPEED, SPEED_NOW, OTHER_LEFT, OTHER_KEEPS = (
+FINISH, SPEED, SPEED_NOW, OTHER_LEFT, OTHER_KEEPS, OTHER_LOST = (
     list(FEATURES).index(name)
-    for name in ("finish", "speed", "speed_now", "other_left", "other_keeps")
+    for name in ("finish", "speed", "speed_now", "other_left", "other_keeps", "other_lost")
 )
 MOST = 384  # pairs shown; the rest of a very mixed queue is not
 PICKS = 5  # waiting jobs a kind: two shortest, two with least work done, the oldest
@@ -137,9 +137,30 @@ def left_s(w, c, job, run, now_s):
 
 
 @inner
-def kept_by_stop(w, c, job):
-    """Whether a stop loses no progress."""
-    return w.jobs[c, job].checkpoint_s == 0.0
+def kept_by_stop(w, c, job, done):
+    """Of the work done, what the job's checkpoints keep when it is stopped."""
+    every_s = w.jobs[c, job].checkpoint_s
+    if every_s == 0.0:
+        return done
+    kept = w.state[c, job].kept_s
+    return kept if every_s == np.inf else max(math.floor(done / every_s) * every_s, kept)
+
+
+@inner
+def keeps(w, c, job, done):
+    """The same as a share; of a job that has done nothing, what it would keep in the long run."""
+    if w.jobs[c, job].checkpoint_s == np.inf:
+        return 0.0
+    return kept_by_stop(w, c, job, done) / done if done > 0.0 else 1.0
+
+
+@inner
+def lost_by_move(w, c, job, run, now_s):
+    """Work that a running job has to do again if it moves."""
+    if w.conf[0].live_migration == 1:
+        return 0.0
+    done = done_s(w, c, job, run, now_s)
+    return max(done - kept_by_stop(w, c, job, done), 0.0)
 
 
 @inner
@@ -278,6 +299,15 @@ def write_job(w, c, job, run, now_s, unit_s, best, row, at):
 
 
 @inner
+def finish_s(w, c, job, run, rate, now_s):
+    """Seconds until the job is done if it starts, or moves from where it runs, to this rate."""
+    left = left_s(w, c, job, run, now_s)
+    if run < 0:
+        return left / rate + w.conf[0].startup_s
+    return (left + lost_by_move(w, c, job, run, now_s)) / rate + w.conf[0].move_s
+
+
+@inner
 def write_pair(w, c, how, job, run, node, now_s, unit_s, kinds, best, row):
     """Write the columns of the job, of its speed on the node and of the kind of node."""
     rec = w.jobs[c, job]
@@ -289,11 +319,10 @@ def write_pair(w, c, how, job, run, node, now_s, unit_s, kinds, best, row):
     row[JOB_AT] = scaled(rec.request_s, unit_s)
     write_job(w, c, job, run, now_s, unit_s, best, row, JOB_AT + 1)
     row[JOB_AT + 5] = rec.priority / (1.0 + abs(rec.priority))
-    row[JOB_AT + 6] = kept_by_stop(w, c, job)
+    row[JOB_AT + 6] = keeps(w, c, job, done_s(w, c, job, run, now_s))
     row[JOB_AT + 7] = rate / top
     row[JOB_AT + 8] = min(rate / mean, 4.0)
-    left = left_s(w, c, job, run, now_s)
-    row[JOB_AT + 9] = scaled(left / rate + w.conf[0].startup_s, unit_s)
+    row[JOB_AT + 9] = scaled(finish_s(w, c, job, run, rate, now_s), unit_s)
     row[JOB_AT + 10] = promised(w, c, run) / top if run >= 0 else 0.0
     total = max(kinds[:, NODES].sum(), 1.0)
     row[KIND_AT] = kinds[k, WANTED]
@@ -313,11 +342,10 @@ def write_other(w, c, run, now_s, unit_s, kinds, best, row):
     job = w.runs[c, run].job
     kind = w.jobs[c, job].kind
     write_job(w, c, job, run, now_s, unit_s, best, row, OTHER_AT)
-    keeps = kept_by_stop(w, c, job)
-    row[OTHER_AT + 4] = keeps
+    done = done_s(w, c, job, run, now_s)
+    row[OTHER_AT + 4] = keeps(w, c, job, done)
     row[OTHER_AT + 5] = promised(w, c, run) / best[kind, 0]
-    lost = 0.0 if keeps else max(done_s(w, c, job, run, now_s) - w.state[c, job].kept_s, 0.0)
-    row[OTHER_AT + 6] = scaled(lost, unit_s)
+    row[OTHER_AT + 6] = scaled(max(done - kept_by_stop(w, c, job, done), 0.0), unit_s)
     idle = 0.0
     for k in range(kinds.shape[0]):
         if kinds[k, IDLE] > 0.0:
@@ -404,7 +432,9 @@ def job_pairs(w, c, job, now_s, unit_s, kinds, best, victims, rows, cells, n):
 
 @inner
 def move_pairs(w, c, now_s, unit_s, kinds, best, rows, cells, n):
-    """Moves of running jobs to a kind of node that is faster for them and has room."""
+    """Moves of running jobs to a kind of node that has room and where they would end sooner, with
+    what the move costs and what it loses.
+    """
     for node in range(w.head[c].nodes):
         piece = w.node_state[c, node].piece
         while piece >= 0:
@@ -412,10 +442,13 @@ def move_pairs(w, c, now_s, unit_s, kinds, best, rows, cells, n):
             piece = w.pieces[c, piece].after
             if not single(w, c, run) or w.runs[c, run].resume_s >= now_s:
                 continue  # what starts up, or moved at this very instant, stays
-            job = w.runs[c, run].job
+            job, here = w.runs[c, run].job, promised(w, c, run)
+            stays_s = left_s(w, c, job, run, now_s) / here
             for k in range(kinds.shape[0]):
-                faster = w.rate[w.jobs[c, job].kind, k, 0] > promised(w, c, run)
-                if not faster or kinds[k, NODES] == 0.0 or n == len(cells):
+                rate = w.rate[w.jobs[c, job].kind, k, 0]
+                if rate <= here or kinds[k, NODES] == 0.0 or n == len(cells):
+                    continue
+                if finish_s(w, c, job, run, rate, now_s) >= stays_s:
                     continue
                 there = roomy(w, c, job, k)
                 if there >= 0:

@@ -87,6 +87,7 @@ class Stretches:
                 moved_s = self._moved_s.pop(job, math.nan)
                 found += self._measured(snapshot, job, past, moved_s, kept_s)
             elif past is not None:
+                self._moved_s.pop(job, None)  # a move that was a stop and a start
                 queued_s = float(snapshot.state["queued_s"][job])
                 found += self._measured(snapshot, job, past, queued_s, kept_s)
             whole = kept_s == 0.0

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.optimize import linprog
 
 from trimtab.arrays import Array
-from trimtab.core import Decision, Snapshot, Start, Stop
+from trimtab.core import Decision, Move, Snapshot, Start, Stop
 from trimtab.policies.baselines.completion import left_s, line_up, node_rates, places
 from trimtab.rules.room import Room
 
@@ -40,7 +40,7 @@ class Waiting(NamedTuple):
 
 
 class Stand(NamedTuple):
-    """A running job of one instance that keeps its progress when it is stopped."""
+    """A running job of one instance, and where."""
 
     job: int
     node: int
@@ -136,9 +136,9 @@ class FluidPolicy:
     """Fluid router, work-conserving; within a node kind the shortest rest comes first.
 
     `preempt`: a shorter job stops a longer one that keeps its progress, and a job on a slow node
-    restarts on an idle faster one if that ends it sooner. `steal`: an idle node takes a job routed
-    elsewhere that is expected to finish sooner here. `fill` is the utilisation up to which the
-    fastest nodes are preferred.
+    restarts on an idle faster one if that ends it sooner, or moves there if it can while it runs.
+    `steal`: an idle node takes a job routed elsewhere that is expected to finish sooner here.
+    `fill` is the utilisation up to which the fastest nodes are preferred.
     """
 
     name = "fluid"
@@ -266,21 +266,27 @@ def steal(snapshot: Snapshot, room: Room, waiting: Waiting) -> list[Decision]:
 
 
 def upgrade(snapshot: Snapshot, room: Room) -> list[Decision]:
-    """Restart what runs on a slow node on an idle faster one, the largest gain first."""
+    """Restart what runs on a slow node on an idle faster one, the largest gain first.
+
+    With live migration it moves, also what would lose its progress when stopped.
+    """
     made: list[Decision] = []
-    stands = standing(snapshot)
+    live = snapshot.live_migration
+    stands = standing(snapshot, all_jobs=live)
     if not stands:
         return made
     running, node = (np.array([stand[i] for stand in stands]) for i in (0, 1))
     left, rate = left_s(snapshot, running)[:, None], node_rates(snapshot, running)
     here_s = left / np.maximum(rate[np.arange(len(node)), node], NEVER)[:, None]
-    gain_s = here_s - left / np.maximum(rate, NEVER) - snapshot.startup_s
+    cost_s = snapshot.move_s if live else snapshot.startup_s
+    gain_s = here_s - left / np.maximum(rate, NEVER) - cost_s
     gain_s[:, ~open_nodes(snapshot, room)] = -np.inf
     best_s = gain_s.max(axis=1)
     for k in np.argsort(-best_s, kind="stable")[: (best_s > LEAST_GAIN_S).sum()].tolist():
         nodes = one_place(room, int(running[k]), np.where(gain_s[k] > LEAST_GAIN_S, rate[k], 0.0))
         if nodes:
-            made += [Stop(int(running[k])), room.start(int(running[k]), nodes)]
+            start = room.start(int(running[k]), nodes)
+            made += [Move(start.job, nodes)] if live else [Stop(start.job), start]
     return made
 
 
@@ -315,12 +321,12 @@ def busy_s(snapshot: Snapshot, job: int) -> Array:
     return made
 
 
-def standing(snapshot: Snapshot) -> list[Stand]:
-    """What runs as one instance and keeps its progress when stopped."""
+def standing(snapshot: Snapshot, all_jobs: bool = False) -> list[Stand]:
+    """What runs as one instance and keeps its progress when stopped, or all of one instance."""
     rows: list[Stand] = []
     for run in snapshot.running.tolist():
         rec = snapshot.runs[run]
         ask, piece = snapshot.jobs[rec["job"]], snapshot.pieces[rec["piece"]]
-        if ask["instances"] == 1 and np.isfinite(ask["checkpoint_s"]):
+        if ask["instances"] == 1 and (all_jobs or np.isfinite(ask["checkpoint_s"])):
             rows.append(Stand(int(rec["job"]), int(piece["node"]), int(piece["devices"])))
     return rows

@@ -6,11 +6,13 @@ GavelPolicy(objective="fair", round_s=360.0)
 A linear programme gives every active job a share of the coming time on every node kind; each round
 the jobs that lag most behind their shares get the nodes. Differs from Gavel: the rates come from
 the profile and are not measured on the way; two jobs never share a GPU; nodes that fall idle
-within a round are filled at once; a job that would lose its progress is not stopped.
+within a round are filled at once; a job that would lose its progress is not stopped; with live
+migration a job that changes its node kind moves.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +20,7 @@ from scipy.optimize import linprog
 from scipy.sparse import coo_array, hstack, vstack
 
 from trimtab.arrays import Array
-from trimtab.core import Decision, Snapshot, Start, Stop, Wait
+from trimtab.core import Decision, Move, Snapshot, Start, Stop, Wait
 from trimtab.errors import PolicyError, UnknownName
 from trimtab.policies.baselines.completion import left_s, node_rates, places
 from trimtab.policies.baselines.fluid import Stand, one_place, open_nodes, standing
@@ -59,18 +61,22 @@ def active_jobs(snapshot: Snapshot, jobs: Array, kind: Array) -> Active:
     return Active(jobs, left, best, share, kind, snapshot.jobs["kind"][jobs])
 
 
-def allocate(objective: str, active: Active, spare: Array, startup_s: float) -> Array:
+def allocate(
+    objective: str, active: Active, spare: Array, startup_s: float, move_s: float | None = None
+) -> Array:
     """(M, G) share of the coming time that each job spends on each node kind.
 
     `spare` (G,) is the part of each node kind to be given away. `shortest` maximises the sum of
     rate / (work left), so that short jobs on fast nodes come first; `fair` maximises the least of
-    (rate received) / (rate on an even share of the whole cluster).
+    (rate received) / (rate on an even share of the whole cluster). A job that runs pays `move_s`
+    to change its node kind.
     """
     rows, cols = np.nonzero((active.rate > 0) & (spare > 0))
     if not len(rows):
         return np.zeros(active.rate.shape)
     if objective == "shortest":
-        best = _shortest(active, rows, cols, spare, startup_s)
+        moves_s = startup_s if move_s is None else move_s
+        best = _shortest(active, rows, cols, spare, startup_s, moves_s)
     else:
         best = _fair(active, rows, cols, spare)
     shares = np.zeros(active.rate.shape)
@@ -87,10 +93,13 @@ def _limits(active: Active, rows: Array, cols: Array) -> coo_array:
     return vstack((time, held))
 
 
-def _shortest(active: Active, rows: Array, cols: Array, spare: Array, startup_s: float) -> Array:
+def _shortest(
+    active: Active, rows: Array, cols: Array, spare: Array, startup_s: float, move_s: float
+) -> Array:
     stays = active.kind[rows] == cols
     rate = active.rate[rows, cols]
-    run_s = active.left[rows] / rate + np.where(stays, 0.0, startup_s)
+    begins_s = np.where(active.kind[rows] >= 0, move_s, startup_s)
+    run_s = active.left[rows] / rate + np.where(stays, 0.0, begins_s)
     limit = np.concatenate((np.ones(len(active.jobs)), spare))
     solved = linprog(
         -1.0 / run_s, A_ub=_limits(active, rows, cols), b_ub=limit, bounds=(0, 1), method="highs"
@@ -206,7 +215,8 @@ class GavelPolicy:
             room.take(stand.job, stand.node, 0, -1, stand.devices)
         spare = idle_share(snapshot, room)
         active = promising(self.objective, active_jobs(snapshot, jobs, kind), spare)
-        shares = allocate(self.objective, active, spare, snapshot.startup_s)
+        move_s = snapshot.move_s if snapshot.live_migration else None
+        shares = allocate(self.objective, active, spare, snapshot.startup_s, move_s)
         chosen = winners(active, self._lag(snapshot, active, shares), spare)
         stay = {int(active.jobs[row]) for _, row, g in chosen if active.kind[row] == g}
         for job in stay:
@@ -215,7 +225,39 @@ class GavelPolicy:
         starts = begun(snapshot, room, active, go, of)
         stops = displaced(room, [stand for stand in stands if stand.job not in stay], starts)
         made = [*stops, *starts]
-        return made + leftovers(snapshot, room, made)
+        made += leftovers(snapshot, room, made)
+        return migrated(snapshot, of, made) if snapshot.live_migration else made
+
+
+def migrated(snapshot: Snapshot, of: dict[int, Stand], made: list[Decision]) -> list[Decision]:
+    """The same with a move for every stop and start of a job whose new place is free by then."""
+    room = Room.of(snapshot)
+    stopped = {decision.job for decision in made if isinstance(decision, Stop)}
+    starts = [decision for decision in made if isinstance(decision, Start)]
+    going = {start.job: start.nodes for start in starts if start.job in stopped}
+    for job in stopped - going.keys():
+        room.take(job, of[job].node, 0, -1, of[job].devices)
+    moves: list[Decision] = []
+    waits = list(going)
+    while waits:
+        left = [job for job in waits if not _moves(room, of[job], going[job])]
+        moves += [Move(job, going[job]) for job in waits if job not in left]
+        if len(left) == len(waits):
+            break  # they wait for each other's places
+        waits = left
+    moved = {move.job for move in moves if isinstance(move, Move)}
+    # the devices were chosen for another order: the backend chooses
+    later: list[Decision] = [replace(s, devices=()) for s in starts if s.job not in moved]
+    return [*(Stop(job) for job in sorted(stopped - moved - going.keys())), *moves,
+            *(Stop(job) for job in waits), *later]  # fmt: skip
+
+
+def _moves(room: Room, stand: Stand, nodes: tuple[int, ...]) -> bool:
+    """Book a job in its new place and out of its old one; False where that is not free."""
+    if room.book(stand.job, nodes)[0]:
+        return False
+    room.take(stand.job, stand.node, 0, -1, stand.devices)
+    return True
 
 
 def winners(active: Active, lag: list[Lag], spare: Array) -> list[Lag]:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from trimtab.errors import UnknownName
 from trimtab.metrics import Result, hyperscore, interval, mean_v, measure
-from trimtab.policies import labels
+from trimtab.policies import BY_NAME, LEARNER, labels
 from trimtab.rules.names import parse
 from trimtab.units import figures, unit
 
@@ -54,7 +54,7 @@ class Row:
     seeds: tuple[int, ...]
     mean: dict[str, float]
     half: dict[str, float | None]
-    is_rule: bool  # a simple rule, by its name
+    is_rule: bool  # nothing in it was learned: a rule or a baseline of ours, by its name
     versus: tuple[float, float | None] | None  # mean ratio to the strongest rule, seed by seed
 
 
@@ -71,7 +71,10 @@ class Column:
 
 
 def is_rule(policy: str) -> bool:
-    """Whether the name is that of a simple rule."""
+    """Whether the name is that of a rule, or of a policy of ours that was not learned."""
+    base = policy.partition(":")[0]
+    if base in BY_NAME:
+        return base not in LEARNER
     try:
         parse(policy)
     except UnknownName:
@@ -92,7 +95,8 @@ def summary(
 ) -> list[Row]:
     """One row a policy, least mean JCT first; packings, which have none, most allocated GPUs first.
 
-    With several seeds every policy is compared with the strongest simple rule, seed by seed.
+    With several seeds every policy is compared with the strongest that was not learned, seed by
+    seed.
     """
     found = {
         policy: {result.seed: measured(result) for result in group}
@@ -142,7 +146,7 @@ def _compared(
 
 
 def strongest_rule(rows: Sequence[Row]) -> Row | None:
-    """The first simple rule of a sorted table."""
+    """The first policy of a sorted table that was not learned."""
     return next((row for row in rows if row.is_rule), None)
 
 
@@ -170,7 +174,9 @@ def columns(rows: Sequence[Row], keys: Sequence[str] | None = None) -> list[Colu
         ratio = [row.versus[0] if row.versus else math.inf for row in rows]
         cells = tuple(figures(*row.versus) if row.versus else "" for row in rows)
         best = _marked(ratio, cells, min(ratio))
-        told.append(Column("versus", "JCT vs best rule", "vs best rule", "", cells, best))
+        rule = strongest_rule(rows)
+        title = f"JCT vs {rule.policy}" if rule else "JCT vs best rule"
+        told.append(Column("versus", title, "vs best rule", "", cells, best))
     return told
 
 
@@ -198,6 +204,9 @@ def as_rich(
     seeds = max((len(row.seeds) for row in rows), default=0)
     caption = f"mean ± 95 % interval over {seeds} seeds" if seeds > 1 else None
     told = columns(rows, keys)
+    rule = strongest_rule(rows)
+    if rule and any(column.key == "versus" for column in told):
+        caption = f"{caption}; best rule: {rule.policy}"
     longest = [max(map(len, (column.short, *column.cells))) for column in told]
     named = labels([row.policy for row in rows])
     needs = max(map(len, named.values()), default=0) + sum(longest) + 3 * len(told) + 3

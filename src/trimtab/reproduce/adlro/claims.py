@@ -53,7 +53,7 @@ def standing(ratio: Row, smaller_is_better: bool = True) -> str:
     low, high = ratio["low"], ratio["high"]
     if low is None or high is None:
         return "unclear"
-    if high <= 1 if smaller_is_better else low >= 1:
+    if high < 1 if smaller_is_better else low > 1:
         return "ahead"
     if low > 1 if smaller_is_better else high < 1:
         return "behind"

@@ -85,6 +85,7 @@ RUN_S = {
 }
 SIZES = ("synthetic", *RUN_S)
 ESTIMATES = ("oracle", "noisy", "unknown")
+PRIOR_S = 600.0  # what a job is taken to need before any of its kind has ended: ten minutes
 
 
 def adlro_cluster(*, volta: int = 8, turing: int = 4, radeon: int = 4) -> Cluster:
@@ -199,9 +200,9 @@ def adlro_jobs(
     `sizes`: synthetic (log-normal, a median and a sigma a kind: DRAWN), or the run times of philly
     or pai for all kinds alike. `estimate` is what `request_s` tells: oracle the run time; noisy
     that times a log-normal factor of median 1 whose logarithm has standard deviation `noise`;
-    unknown the mean of the job's kind. `mix` is in the proportions of the job kinds, None = MIX.
-    Arrivals are so fast that the expected `offered_load` on `cluster` is `load`. One seed draws the
-    same jobs, whatever their estimate.
+    unknown `by_ended`. `mix` is in the proportions of the job kinds, None = MIX. Arrivals are so
+    fast that the expected `offered_load` on `cluster` is `load`. One seed draws the same jobs,
+    whatever their estimate.
     """
     kind = rng.choice(len(JOB_KINDS), jobs, p=_shares(MIX if mix is None else mix))
     work_s = run_times(sizes, kind, rng=rng)
@@ -221,6 +222,8 @@ def adlro_jobs(
     )
     least_s = _least_s(made, cluster or adlro_cluster(), profile or adlro_profile())
     made.jobs["submit_s"] = _submit_times(jobs, load, least_s, arrivals, rng)
+    if estimate == "unknown":
+        made.jobs["request_s"] = by_ended(made.jobs["submit_s"], work_s, kind)
     return made
 
 
@@ -254,7 +257,10 @@ def run_times(sizes: str, kind: Array, *, rng: Generator) -> Array:
 def estimates(
     estimate: str, work_s: Array, kind: Array, *, rng: Generator, noise: float = 0.7
 ) -> Array:
-    """(J,) seconds that a policy is told; see `adlro_jobs`."""
+    """(J,) seconds that a policy is told, those that arrivals do not matter to; see `adlro_jobs`.
+
+    Nothing is known to begin with: `unknown` gives PRIOR_S until `by_ended` is asked.
+    """
     if estimate not in ESTIMATES:
         raise UnknownName(f"estimate {estimate!r} is unknown; known: {', '.join(ESTIMATES)}")
     if not (np.isfinite(noise) and noise >= 0):
@@ -265,8 +271,24 @@ def estimates(
         return work_s
     if estimate == "noisy":
         return np.asarray(work_s * factor)
-    count = np.maximum(np.bincount(kind, minlength=len(JOB_KINDS)), 1)
-    return np.asarray((np.bincount(kind, work_s, len(JOB_KINDS)) / count)[kind])
+    return np.full(len(work_s), PRIOR_S)
+
+
+def by_ended(submit_s: Array, work_s: Array, kind: Array) -> Array:
+    """(J,) mean run time of the jobs of the same kind that may have ended when each is submitted:
+    had they begun at once on a V100. PRIOR_S counts as one job more.
+
+    Nothing of a job's own time, or of what is still to come, is in it.
+    """
+    found = np.empty(len(submit_s))
+    end_s = submit_s + work_s
+    for k in np.unique(kind):
+        rows = np.flatnonzero(kind == k)
+        turn = rows[np.argsort(end_s[rows], kind="stable")]
+        ended = np.searchsorted(end_s[turn], submit_s[rows], side="right")  # of each row, how many
+        sums = np.concatenate(([PRIOR_S], PRIOR_S + np.cumsum(work_s[turn])))
+        found[rows] = sums[ended] / (ended + 1)
+    return found
 
 
 def _submit_times(jobs: int, load: float, least_s: float, arrivals: str, rng: Generator) -> Array:

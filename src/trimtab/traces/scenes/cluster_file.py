@@ -6,6 +6,7 @@
       - {kind: cpu, count: 20, cpu: 64, mem_gb: 256, region: west}
     links: {all: {west: 0.6}}           # rate of a gang that spans the two regions; or, in GB/s,
     #   link_gb_s: {all: {all: 50, west: 12.5}}    a node's share of the network
+    live_migration: true                # a running job can move and lose nothing; false if not said
     profile:
       rates: {training: {a100: 2.1, cpu: 0.05}}    # work seconds a second; 1 where none is given
       slow: {training: {inference: 0.2}}           # extra time beside such a neighbour; 0 if not
@@ -32,7 +33,10 @@ from trimtab.errors import TraceError
 from trimtab.files import write_whole
 
 RESOURCES = ("cpu", "mem_gb", "gpu")
-TOP = ("nodes", "links", "link_gb_s", "profile", "source", "resources", "kinds", "regions")
+TOP = (
+    *("nodes", "links", "link_gb_s", "live_migration", "profile", "source"),
+    *("resources", "kinds", "regions"),
+)
 GROUP = ("kind", "count", "region", "gpu_mem_gb", "idle_w", "peak_w", "names")
 PROFILE = ("rates", "slow", "source", "measured")  # the last: of older files, `source` says it
 MAX_COUNT = 1_000_000
@@ -56,6 +60,10 @@ def read_cluster(path: str | Path) -> tuple[Cluster, dict[str, Any]]:
         raise TraceError(f"{path}: nodes={groups!r}; list at least one group with kind and count")
     checked = [_group(group, g, resources, path) for g, group in enumerate(groups, 1)]
     made = _cluster(checked, resources, content, path)
+    live = content.get("live_migration", False)
+    if not isinstance(live, bool):
+        raise TraceError(f"{path}: live_migration={live!r}; write true or false")
+    made = replace(made, live_migration=live)
     profile = content.get("profile") or {}
     _known(profile, PROFILE, f"{path}: profile")
     for kind, rates in _section(profile, "rates", f"{path}: profile").items():
@@ -87,6 +95,8 @@ def save_cluster(made: Cluster, path: str | Path, profile: dict[str, Any] | None
             start: dict(zip(made.regions, made.link[i].tolist()))
             for i, start in enumerate(made.regions)
         }
+    if made.live_migration:
+        content["live_migration"] = True
     if profile:
         content["profile"] = profile
     write_whole(path, yaml.safe_dump(content, sort_keys=False, width=100))

@@ -76,7 +76,9 @@ def test_the_gpu_kind_that_slowed_is_named_and_its_speeds_are_learned():
     played(policy, of)
     assert [(alarm.what, alarm.kind) for alarm in policy.alarms] == [("gpu-kind", 1)]
     assert policy.alarms[0].submitted > of.change_job
-    assert policy.rate == pytest.approx(of.true.rate, rel=0.02)
+    # stops and moves measure the kinds of job that keep their progress; the third by requests alone
+    assert policy.rate[:2] == pytest.approx(of.true.rate[:2], rel=0.02)
+    assert policy.rate[2] == pytest.approx(of.true.rate[2], rel=0.05)
 
 
 def test_a_new_kind_of_job_is_noticed_at_once_and_its_speeds_are_learned():

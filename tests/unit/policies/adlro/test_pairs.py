@@ -1,16 +1,29 @@
 """Pairs: what is shown, what is pruned, and that a pair means what it says."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.nets import values_of
 
-from trimtab.build import cluster, workload
+from trimtab.build import cluster, uniform_profile, workload
 from trimtab.core import Move, Start, Stop
-from trimtab.policies.adlro.choice import choose_seen, decisions_of
+from trimtab.policies.adlro.choice import MARGIN, choose_seen, decisions_of, guided
 from trimtab.policies.adlro.net import GUIDE, net_of
-from trimtab.policies.adlro.pairs import CELL, FEATURES, MOST, MOVE, START, SWAP, WIDTH
+from trimtab.policies.adlro.pairs import (
+    CELL,
+    FEATURES,
+    MOST,
+    MOVE,
+    SPAN,
+    START,
+    SWAP,
+    TINY,
+    WIDTH,
+)
 from trimtab.rules.seen import world_of
 from trimtab.sim.backend import SimBackend
+from trimtab.sim.world import Models
 from trimtab.traces.scenes.adlro import adlro_cluster, adlro_jobs, adlro_profile
 
 COLUMN = {name: i for i, name in enumerate(FEATURES)}
@@ -81,6 +94,53 @@ def test_a_running_job_may_move_to_a_faster_kind_only():
     assert len(moves) == 1 and decisions_of(seen, cells[moves[0]]) == [Move(0, (0,))]
     row = rows[moves[0]]
     assert row[COLUMN["speed"]] == 1.0 > row[COLUMN["speed_now"]] > 0.0
+
+
+@pytest.mark.parametrize(
+    "second, checkpoint_s, models, finish_s",
+    [
+        (100, 0.0, {}, 180),  # 50 of 200 done at half the rate: 30 + 150, and 300 s if it stays
+        (100, 40.0, {}, 190),  # 40 of the 50 are kept
+        (100, np.inf, {}, 230),  # all of it again
+        (100, np.inf, {"live_migration": True}, 180),
+        (100, np.inf, {"live_migration": True, "move_s": 5.0}, 155),
+        (250, 0.0, {}, 105),  # 125 done, 75 to go
+        (250, np.inf, {}, None),  # 30 + 200 is more than the 150 s that it has left here
+        (380, 0.0, {}, None),  # 30 + 10 is more than 20
+    ],
+)
+def test_a_move_is_priced_as_what_it_costs_and_shown_where_it_pays(
+    second, checkpoint_s, models, finish_s
+):
+    machines = cluster(
+        [[1.0, 1.0], [1.0, 1.0]], resources=("cpu", "gpu"), gpu_mem_gb=16.0, kind=[0, 1]
+    )
+    speeds = replace(uniform_profile(1, 2), rate=np.array([[[1.0], [0.5]]]))
+    work = jobs([0.0, second], [200.0, 200.0])
+    work.jobs["checkpoint_s"] = checkpoint_s
+    backend = SimBackend(work, machines, speeds, Models(**{"move_s": 30.0} | models))
+    at(backend)
+    backend.apply(Start(0, (1,)))
+    rows, cells = look(at(backend))
+    finish = [row[COLUMN["finish"]] for row, cell in zip(rows, cells) if cell["how"] == MOVE]
+    told = [] if finish_s is None else [np.log(finish_s / 200 + TINY) / SPAN]
+    assert finish == pytest.approx(told)
+
+
+def test_what_a_stop_throws_away_counts_against_it():
+    # job 0 has 900 of 1000 left, and checkpoints of 60 s keep 60 of the 100 done: 860 to gain
+    work = jobs([0.0, 100.0], [1000.0, 500.0])
+    work.jobs["checkpoint_s"] = 60.0
+    one = cluster([[1.0, 1.0]], resources=("cpu", "gpu"), gpu_mem_gb=16.0)
+    backend = SimBackend(work, one)
+    at(backend)
+    backend.apply(Start(0, (0,)))
+    rows, cells = look(at(backend))
+    assert [cell["how"] for cell in cells] == [SWAP]
+    assert rows[0, COLUMN["other_keeps"]] == pytest.approx(0.6)
+    unit = np.sqrt(1000.0 * 500.0)  # seconds that are usual
+    worth = np.log(860 / unit + TINY) - np.log(500 / unit + TINY) - MARGIN
+    assert guided.py_func(rows[0]) == pytest.approx(worth, abs=1e-5)
 
 
 def test_past_its_request_a_job_is_expected_to_need_as_much_again():

@@ -18,7 +18,7 @@ from trimtab.traces.scenes.synthetic import generate
 BARE = {"preempt": False, "steal": False, "fill": 0.0}
 
 
-def scene(rate, nodes, submit_s, work_s, kind=0, checkpoint_s=0.0, startup_s=0.0):
+def scene(rate, nodes, submit_s, work_s, kind=0, checkpoint_s=0.0, **models):
     """One-core jobs of given kinds on so many one-core nodes of each kind. `rate` (K, G)."""
     rate = np.array(rate, float)
     machine = cluster(
@@ -35,7 +35,7 @@ def scene(rate, nodes, submit_s, work_s, kind=0, checkpoint_s=0.0, startup_s=0.0
         rate[:, :, None], np.zeros((kinds, kinds)), np.ones(rate.shape), np.ones((kinds, 1)),
         (Shape(),),
     )  # fmt: skip
-    return SimBackend(jobs, machine, profile, Models(startup_s=startup_s), keep_log=True)
+    return SimBackend(jobs, machine, profile, Models(**models), keep_log=True)
 
 
 def ends(backend, policy):
@@ -142,6 +142,16 @@ def test_a_job_moves_up_when_a_faster_node_falls_idle():
     assert ends(backend, FluidPolicy()) == pytest.approx([50, 50 + 60])
     backend = scene([[1.0, 0.8]], [1, 1], [0, 0], [50, 100], startup_s=30.0)
     assert ends(backend, FluidPolicy()) == pytest.approx([80, 30 + 125])  # 15 saved cost 30
+
+
+def test_with_live_migration_a_job_moves_up_and_loses_nothing():
+    # as before with a start-up of 30: at 80 there are 40 done and 60 to go, 75 seconds here, and
+    # 5 + 60 on the node that falls idle; stopped, it would lose the 40
+    slow = scene([[1.0, 0.8]], [1, 1], [0, 0], [50, 100], checkpoint_s=np.inf, startup_s=30.0)
+    assert ends(slow, FluidPolicy()) == pytest.approx([80, 155])
+    models = {"startup_s": 30.0, "move_s": 5.0, "live_migration": True}
+    live = scene([[1.0, 0.8]], [1, 1], [0, 0], [50, 100], checkpoint_s=np.inf, **models)
+    assert ends(live, FluidPolicy()) == pytest.approx([80, 145])
 
 
 def test_every_stop_is_answered_by_a_start():

@@ -4,10 +4,18 @@ import numpy as np
 import pytest
 
 from trimtab.build import cluster, workload
-from trimtab.core import Profile, Shape, Start, Stop, Wait
+from trimtab.core import Move, Profile, Shape, Start, Stop, Wait
 from trimtab.errors import PolicyError, UnknownName
 from trimtab.policies import named
-from trimtab.policies.baselines.gavel import Active, GavelPolicy, allocate, promising, winners
+from trimtab.policies.baselines.fluid import standing
+from trimtab.policies.baselines.gavel import (
+    Active,
+    GavelPolicy,
+    allocate,
+    migrated,
+    promising,
+    winners,
+)
 from trimtab.run import run
 from trimtab.sim.backend import SimBackend
 from trimtab.sim.world import Models
@@ -175,6 +183,35 @@ def test_stops_come_before_the_starts_that_need_their_room():
         for decision in made:
             assert not backend.apply(decision).reason
     assert stopped > 0
+
+
+def test_with_live_migration_who_changes_its_node_kind_moves():
+    machine, profile = preset("adlro")
+    jobs = generate("adlro", seed=0, jobs=150, load=0.95)
+    backend = SimBackend(jobs, machine, profile, Models(startup_s=30.0, live_migration=True))
+    policy, moved = GavelPolicy(), 0
+    while backend.wait() is not None:
+        made = policy.decide(backend.snapshot())
+        again = {d.job for d in made if isinstance(d, Start)}
+        moved += sum(isinstance(decision, Move) for decision in made)
+        assert not again & {decision.job for decision in made if isinstance(decision, Move)}
+        for decision in made:
+            assert not backend.apply(decision).reason
+    assert moved > 0
+
+
+def test_jobs_that_wait_for_each_others_places_stop_and_start():
+    # 0 and 1 change places, which no move can; 2 goes where 3, which is stopped for good, stood
+    backend = one_kind([1.0], [4], [0] * 4, [100] * 4)
+    backend.wait()
+    for job in range(4):
+        backend.apply(Start(job, (job,)))
+    snapshot = backend.snapshot()
+    of = {stand.job: stand for stand in standing(snapshot)}
+    stops: list = [Stop(job) for job in range(4)]
+    made = migrated(snapshot, of, [*stops, Start(0, (1,)), Start(1, (0,)), Start(2, (3,))])
+    assert made == [Stop(3), Move(2, (3,)), Stop(0), Stop(1), Start(0, (1,)), Start(1, (0,))]
+    assert not any(backend.apply(decision).reason for decision in made)
 
 
 def test_shortest_beats_fair_in_mean_completion_on_the_adlro_scene():

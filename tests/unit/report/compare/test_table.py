@@ -33,6 +33,16 @@ def test_the_strongest_rule_is_the_best_policy_with_a_rules_name():
     assert strongest_rule(rows[:1]) is None
 
 
+def test_the_strongest_of_all_that_were_not_learned_is_what_ratios_are_to_and_is_named():
+    late_s = {"as recorded": 0.0, "adlro:run": 0.5, "gavel": 1.0, "fcfs": 2.0}
+    results = [pool(name, seed, late_s[name]) for name in late_s for seed in (0, 1)]
+    rows = summary(results)
+    assert strongest_rule(rows).policy == "gavel"
+    assert [row.is_rule for row in rows] == [False, False, True, True]
+    assert columns(rows)[-1].title == "JCT vs gavel"
+    assert str(as_rich(rows).caption).endswith("best rule: gavel")
+
+
 def test_ratios_to_the_strongest_rule_are_paired_by_seed():
     # mean JCT 53/3 and 83/3 under the rule; 3 and 6 s later under the other
     results = [

@@ -27,7 +27,9 @@ def claim(begin, *tables):
     ("low", "high", "smaller", "larger"),
     [
         (0.8, 0.95, "ahead", "behind"),
-        (0.81, 1.0, "ahead", "level"),
+        (0.81, 0.999, "ahead", "behind"),
+        (0.81, 1.0, "level", "level"),
+        (1.0, 1.0, "level", "level"),
         (0.9, 1.09, "level", "level"),
         (0.7, 1.1, "unclear", "unclear"),
         (1.05, 1.2, "behind", "ahead"),

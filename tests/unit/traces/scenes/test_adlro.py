@@ -20,10 +20,12 @@ from trimtab.traces.scenes.adlro import (
     JOB_KINDS,
     NODE_KINDS,
     PERCENTILES,
+    PRIOR_S,
     RUN_S,
     SIZES,
     adlro_cluster,
     adlro_profile,
+    by_ended,
     fluid_s,
     offered_load,
 )
@@ -256,12 +258,23 @@ def test_a_noisy_estimate_is_off_by_a_log_normal_factor_of_median_one():
     assert (exact.jobs["request_s"] == exact.truth["work_s"]).all()
 
 
-def test_an_unknown_run_time_is_told_as_the_mean_of_its_kind():
-    work = generate("adlro", seed=7, estimate="unknown")
-    for k in range(len(JOB_KINDS)):
-        rows = work.jobs["kind"] == k
-        told = np.unique(work.jobs["request_s"][rows])
-        assert told == pytest.approx([work.truth["work_s"][rows].mean()])
+def test_an_unknown_run_time_is_told_by_those_of_its_kind_that_have_ended():
+    # kind 0 ends at 100, 320 and 50; what comes at 10 knows of none, at 60 of the one at 50, at 100
+    # of that one and the first, whatever kind 1 does
+    submit_s, work_s = np.array([0.0, 20, 10, 60, 100, 100]), np.array([100.0, 300, 40, 1, 1, 7])
+    kind = np.array([0, 0, 0, 0, 0, 1])
+    told = by_ended(submit_s, work_s, kind)
+    after = [(600 + 40) / 2, (600 + 40 + 100 + 1) / 4]
+    assert told.tolist() == [PRIOR_S, PRIOR_S, PRIOR_S, *after, PRIOR_S]
+
+
+def test_what_is_told_of_a_job_does_not_hang_on_it_or_on_later_ones():
+    work = generate("adlro", seed=7, estimate="unknown", jobs=300)
+    submit_s, work_s, kind = work.jobs["submit_s"], work.truth["work_s"].copy(), work.jobs["kind"]
+    assert (by_ended(submit_s, work_s, kind) == work.jobs["request_s"]).all()
+    work_s[150:] *= 3.0
+    assert (by_ended(submit_s, work_s, kind)[:151] == work.jobs["request_s"][:151]).all()
+    assert (by_ended(submit_s, work_s, kind)[151:] != work.jobs["request_s"][151:]).any()
 
 
 def test_the_estimate_changes_nothing_but_what_is_told():

@@ -42,6 +42,16 @@ def test_groups_become_nodes(file):
     assert made.link.tolist() == [[1, 0.6], [0.6, 1]]
 
 
+def test_a_file_says_whether_running_jobs_can_move(file, tmp_path):
+    assert not read_cluster(file(GOOD))[0].live_migration
+    made, _ = read_cluster(file(GOOD + "live_migration: true\n"))
+    assert made.live_migration
+    save_cluster(made, tmp_path / "again.yaml")
+    assert read_cluster(tmp_path / "again.yaml")[0].live_migration
+    with pytest.raises(TraceError, match="live_migration='maybe'; write true or false"):
+        read_cluster(file(GOOD + "live_migration: maybe\n"))
+
+
 def test_a_bare_list_of_groups_is_a_cluster(file):
     made, profile = read_cluster(file("- {kind: small, count: 3, cpu: 4}"))
     assert made.capacity[:, 0].tolist() == [4, 4, 4]
