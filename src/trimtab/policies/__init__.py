@@ -97,7 +97,7 @@ def _full(name: str) -> str:
     if MODEL.fullmatch(name):
         return f"sb3:{name}"
     plain = base in ORDERS or "+" in base  # a folder of that name is not meant
-    if name.endswith(".onnx") or (not plain and Path(name).is_dir()):
+    if name.endswith(".onnx") or (name and not plain and Path(name).is_dir()):
         return f"{networks.learner_of(name)}:{name}"
     return name
 

@@ -72,9 +72,8 @@ class Column:
 
 def is_rule(policy: str) -> bool:
     """Whether the name is that of a rule, or of a policy of ours that was not learned."""
-    base = policy.partition(":")[0]
-    if base in BY_NAME:
-        return base not in LEARNER
+    if policy in BY_NAME:
+        return policy not in LEARNER
     try:
         parse(policy)
     except UnknownName:

@@ -12,6 +12,7 @@ from trimtab.report.compare.table import (
     SCORES,
     as_rich,
     columns,
+    is_rule,
     strongest_rule,
     summary,
 )
@@ -41,6 +42,13 @@ def test_the_strongest_of_all_that_were_not_learned_is_what_ratios_are_to_and_is
     assert [row.is_rule for row in rows] == [False, False, True, True]
     assert columns(rows)[-1].title == "JCT vs gavel"
     assert str(as_rich(rows).caption).endswith("best rule: gavel")
+
+
+@pytest.mark.parametrize(
+    "name", ["adlro", "adlro-drift:run", "dqn:run", "sb3:a.zip", "as recorded"]
+)
+def test_what_was_learned_or_recorded_is_no_rule(name):
+    assert not is_rule(name)
 
 
 def test_ratios_to_the_strongest_rule_are_paired_by_seed():
