@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from trimtab.arrays import Array
 from trimtab.build import workload
 from trimtab.columns import STATE, TOTALS
 from trimtab.comparison import Question
-from trimtab.core import Cluster, Policy, Status, Workload
+from trimtab.core import Cluster, Policy, Status
 from trimtab.errors import TraceError, UnknownName
 from trimtab.metrics import Result, measure
 from trimtab.play import check_suits, play
@@ -21,7 +20,7 @@ from trimtab.policies import check, named
 from trimtab.rules.names import unknown
 from trimtab.sim import packing, rlscheduler
 from trimtab.sim.whole import ended_state, pool_totals
-from trimtab.sim.world import Models, fitted, outages, unhostable
+from trimtab.sim.world import Models, hosted, outages
 from trimtab.traces.readers import openb
 from trimtab.traces.scenes.scene import Scene, open_scene
 
@@ -66,18 +65,6 @@ def answers(question: Question, told: Told | None = None) -> Iterator[Result]:
                 yield by_engine(scene, name, seed, question, told, made[number])
             else:
                 yield by_rlscheduler(scene, name, seed, question.estimate)
-
-
-def hosted(work: Workload, cluster: Cluster) -> Workload:
-    """The jobs that the cluster can run at all; the rest are counted as dropped. Where it can run
-    none, all of them, so that the error says why.
-    """
-    never = unhostable(*fitted(work, cluster))
-    if never.all() or not never.any():
-        return work
-    kept = work.only(~never)
-    dropped = {**work.meta.get("dropped", {}), "fits no node of the cluster": int(never.sum())}
-    return replace(kept, meta={**kept.meta, "dropped": dropped})
 
 
 def check_names(question: Question) -> None:

@@ -13,11 +13,18 @@ IDS = {
 }
 
 
+# the same, many at once, for gymnasium.make_vec
+VECTORS = {
+    "trimtab/Queue-v0": "trimtab.envs.batched:queue_envs",
+    "trimtab/Grid-v0": "trimtab.envs.batched:grid_envs",
+}
+
+
 def register() -> None:
-    """Make the ids known to gymnasium.make, once."""
+    """Make the ids known to gymnasium.make and make_vec, once."""
     for name, entry in IDS.items():
         if name not in gymnasium.registry:
-            gymnasium.register(name, entry_point=entry)
+            gymnasium.register(name, entry_point=entry, vector_entry_point=VECTORS.get(name))
 
 
 register()

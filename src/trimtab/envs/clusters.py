@@ -18,9 +18,12 @@ from trimtab.errors import TraceError, UnknownName
 from trimtab.rules.names import PLACES
 from trimtab.rules.world import World
 from trimtab.sim.backend import events_of
-from trimtab.sim.world import Models, check_hostable, expected_mix, fitted, make_world
-from trimtab.traces.scenes.presets import preset
-from trimtab.traces.scenes.synthetic import generate
+from trimtab.sim.world import Models, check_hostable, expected_mix, fitted, hosted, make_world
+from trimtab.traces.scenes.scene import open_cluster, open_scene
+
+# contended, so that policies differ: `trimtab envs` shows by how much
+DEFAULT = "adlro:load=1.1,estimate=noisy,jobs=25000"
+TRAIN_SHARE = 0.8  # of the jobs, the earliest
 
 
 def episode_of(workload: Workload, first: int, jobs: int) -> Workload:
@@ -32,6 +35,52 @@ def episode_of(workload: Workload, first: int, jobs: int) -> Workload:
     rows["deadline_s"] -= zero_s
     truth["cancel_s"] -= zero_s
     return replace(part, jobs=rows, truth=truth)
+
+
+def ground(
+    workload: Workload | None,
+    cluster: Cluster | str | None,
+    profile: Profile | None,
+    trace: str | None,
+    load: float | None,
+    lenient: bool,
+) -> tuple[Workload, Cluster, Profile | None]:
+    """What episodes are windows of: a workload that is given, or a trace by its name."""
+    if workload is None:
+        if isinstance(cluster, Cluster):
+            raise TraceError(
+                f"{cluster.source}: give the workload that runs on it, or the cluster's file or "
+                "name beside a trace"
+            )
+        scene = open_scene(trace or DEFAULT, cluster, load=load, lenient=lenient)
+        made = hosted(scene.workload, scene.cluster) if lenient else scene.workload
+        return made, scene.cluster, profile or scene.profile
+    if trace is not None or load is not None or lenient:
+        raise TraceError(
+            f"{workload.source}: a workload is given, so leave out trace, load and lenient; "
+            "open_scene takes them and makes one"
+        )
+    if cluster is None:
+        raise TraceError(f"{workload.source}: give the cluster that it runs on")
+    if isinstance(cluster, str):
+        cluster, own = open_cluster(cluster, workload)
+        profile = profile or own
+    return workload, cluster, profile
+
+
+def rows_of(workload: Workload, jobs: int, part: str | None) -> tuple[int, int]:
+    """The row of the first window of `jobs` jobs in a part, and how many windows it has."""
+    cut = int(TRAIN_SHARE * len(workload))
+    ends = {None: (0, len(workload)), "train": (0, cut), "test": (cut, len(workload))}
+    if part not in ends:
+        raise UnknownName(f"part {part!r} is unknown; give train or test, or none for all")
+    begin, end = ends[part]
+    if not 0 < jobs <= end - begin:
+        of = f" of {part}" if part else ""
+        raise TraceError(
+            f"{workload.source}: jobs={jobs}; an episode{of} has 1..{end - begin} jobs"
+        )
+    return begin, end - begin - jobs + 1
 
 
 def weights_of(reward: Mapping[str, float], scale: float) -> Array:
@@ -53,6 +102,11 @@ def most(counts: Array, jobs: int) -> int:
 class Clusters:
     """The arrays of `count` clusters that play episodes of one workload, and what steps them.
 
+    The workload is one that is given, or that of a `trace`, as `trimtab compare` opens it: a log of
+    yours or a generator, on a `cluster` that is given or named, at a `load`, without bad and
+    impossible rows where `lenient`. `part` keeps to its first four fifths ("train") or to the rest
+    ("test"), of which no window of the first has a job.
+
     `reward` weighs the changes of core.TOTALS; it is divided by `scale`: None = jobs x the mean
     requested seconds, so that with the default the rewards of an episode sum to -(mean wait / mean
     request).
@@ -62,10 +116,14 @@ class Clusters:
         self,
         count: int,
         workload: Workload | None = None,
-        cluster: Cluster | None = None,
+        cluster: Cluster | str | None = None,
         profile: Profile | None = None,
         models: Models | None = None,
         *,
+        trace: str | None = None,
+        load: float | None = None,
+        lenient: bool = False,
+        part: str | None = None,
         codec: str = "queue",
         jobs: int = 256,
         window: int | None = None,
@@ -75,16 +133,8 @@ class Clusters:
         scale: float | None = None,
         record: bool = False,
     ) -> None:
-        if workload is None:
-            workload = generate("mixed-gpu", seed=0)
-            if cluster is None:
-                cluster, profile = preset("mixed-gpu")
-        if cluster is None:
-            raise TraceError(f"{workload.source}: give the cluster that it runs on")
-        if not 0 < jobs <= len(workload):
-            raise TraceError(
-                f"{workload.source}: jobs={jobs}; an episode has 1..{len(workload)} jobs"
-            )
+        workload, cluster, profile = ground(workload, cluster, profile, trace, load, lenient)
+        self.first, self.windows = rows_of(workload, jobs, part)
         workload, cluster = fitted(workload, cluster)
         check_hostable(workload, cluster)
         self.workload, self.cluster, self.jobs, self.record = workload, cluster, jobs, record
@@ -107,7 +157,8 @@ class Clusters:
         self.settings["world"], self.settings["source"] = self.world._address, self.source._address
         self.settings["codec"] = GRID if isinstance(self.codec, GridCodec) else QUEUE
         self.settings["window"], self.settings["place"] = self.codec.window, PLACES[place]
-        self.settings["seed"], self.settings["windows"] = seed, self.windows
+        self.settings["seed"] = seed
+        self.settings["first"], self.settings["windows"] = self.first, self.windows
         self._rest = (
             self.episode,
             self.weights,
@@ -122,7 +173,6 @@ class Clusters:
         """Make the world of all clusters, with room for the busiest window, and the workload's."""
         workload, jobs = self.workload, self.jobs
         rows, cluster = workload.jobs, self.cluster
-        self.windows = len(workload) - jobs + 1
         full = make_world([workload], [cluster], self.profile, self.models, runs=1, pieces=1)
         names = (
             *("jobs", "truth", "demand", "child_ptr", "child_idx", "capacity"),
@@ -153,6 +203,11 @@ class Clusters:
             prefer=np.zeros((count, likes), np.int64),
         )
 
+    def drawn(self, rng: np.random.Generator, options: Mapping[str, Any] | None) -> int:
+        """The row where an episode begins: that of the options, or one at random."""
+        asked = first_row(options, self)
+        return int(self.first + rng.integers(self.windows) if asked is None else asked)
+
     def begin(self, c: int, first: int) -> None:
         begin_one(self.settings, c, first, *self._rest)
 
@@ -176,13 +231,14 @@ def made_codec(
     raise UnknownName(f"codec {codec!r} is unknown; envs know queue and grid")
 
 
-def first_row(options: Mapping[str, Any] | None, windows: int) -> Array | None:
+def first_row(options: Mapping[str, Any] | None, of: Clusters) -> Array | None:
     """The rows asked for in `options={"start": ..}`, checked."""
     if not options or "start" not in options:
         return None
     rows = np.asarray(options["start"], np.int64)
-    if (rows < 0).any() or (rows >= windows).any():
+    last = of.first + of.windows - 1
+    if (rows < of.first).any() or (rows > last).any():
         raise TraceError(
-            f"start={options['start']}; an episode starts at a row in 0..{windows - 1}"
+            f"start={options['start']}; an episode starts at a row in {of.first}..{last}"
         )
     return rows

@@ -54,6 +54,7 @@ SETTINGS = np.dtype(
         ("place", "i8"),
         ("seed", "i8"),  # of the place rule
         ("draw", "i8"),  # seed of the windows drawn
+        ("first", "i8"),  # row of the first of them
         ("windows", "i8"),  # how many there are
     ]
 )
@@ -263,14 +264,18 @@ def step_one(settings, action, episode, weights, table, total, mask, fits_now, o
 @inner
 def draw_window(on, c, number):
     """The row where a cluster's next episode begins: by seed, the same on any number of threads."""
-    return int(mixed(on.draw, c, number) * on.windows)
+    return on.first + int(mixed(on.draw, c, number) * on.windows)
 
 
 @inner
 def step_cluster(
-    settings, c, action, episode, weights, table, total, mask, fits_now, out, reward, done, final
-):
-    """Step one cluster of many; an episode that ends is followed by the next at once."""
+    settings, c, action, episode, weights, table, total, mask, fits_now, out, reward, done, final,
+    ended, totals,
+):  # fmt: skip
+    """Step one cluster of many; an episode that ends is followed by the next at once.
+
+    What it ended with goes to `final`, `ended` and `totals`.
+    """
     on = settings[0]
     w = world_at(on.world)
     act(w, c, on, action, episode, mask)
@@ -280,6 +285,8 @@ def step_cluster(
     if done[c]:
         for k in range(out.shape[1]):
             final[c, k] = out[c, k]
+        ended[c] = episode[c]
+        totals[c] = w.totals[c]
         first = draw_window(on, c, episode[c].number)
         source = world_at(on.source)
         begin(w, c, source, on, first, episode, weights, table, total, mask, fits_now, out)
@@ -340,8 +347,9 @@ def warm(w, c, stage, action, episode, mask, out):
 
 @compiled(parallel=True)
 def step_all(
-    settings, actions, episode, weights, table, total, mask, fits_now, out, reward, done, final
-):
+    settings, actions, episode, weights, table, total, mask, fits_now, out, reward, done, final,
+    ended, totals,
+):  # fmt: skip
     """One step of every cluster, in parallel."""
     for c in prange(actions.shape[0]):
         if c + 2 < actions.shape[0]:
@@ -349,7 +357,7 @@ def step_all(
             warm(world_at(settings[0].world), c + 1, 2, actions[c + 1], episode, mask, out)
         step_cluster(
             settings, c, actions[c], episode, weights, table, total, mask, fits_now, out,
-            reward, done, final,
+            reward, done, final, ended, totals,
         )  # fmt: skip
 
 

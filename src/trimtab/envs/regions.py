@@ -15,7 +15,7 @@ from trimtab.codecs.grid import SINGLE, encode_node
 from trimtab.codecs.queue import WIDTH, encode_rows, mask_queue, place_now
 from trimtab.compiled import compiled, inner
 from trimtab.core import Cluster, Event, Profile, Workload
-from trimtab.envs.clusters import Clusters, first_row
+from trimtab.envs.clusters import DEFAULT, Clusters
 from trimtab.envs.engine import line_window, load_window, weighed
 from trimtab.errors import TraceError
 from trimtab.rules.world import World, world_at
@@ -24,8 +24,7 @@ from trimtab.sim.choice import OK, start
 from trimtab.sim.kernel import advance
 from trimtab.sim.log import QUEUED
 from trimtab.sim.world import Models, check_hostable
-from trimtab.traces.scenes.presets import preset
-from trimtab.traces.scenes.synthetic import generate
+from trimtab.traces.scenes.scene import open_scene
 
 HIDDEN = 2  # of NODE_STATE.up: rules see a node that is not up, and its region makes it 1 again
 
@@ -175,10 +174,14 @@ class RegionsEnv(ParallelEnv):  # type: ignore[misc]
     def __init__(
         self,
         workload: Workload | None = None,
-        cluster: Cluster | None = None,
+        cluster: Cluster | str | None = None,
         profile: Profile | None = None,
         models: Models | None = None,
         *,
+        trace: str | None = None,
+        load: float | None = None,
+        lenient: bool = False,
+        part: str | None = None,
         jobs: int = 256,
         window: int = 32,
         place: str = "best",
@@ -186,12 +189,14 @@ class RegionsEnv(ParallelEnv):  # type: ignore[misc]
         scale: float | None = None,
         record: bool = False,
     ) -> None:
-        if workload is None and cluster is None:
-            workload = generate("mixed-gpu", seed=0)
-            cluster, profile = preset("mixed-gpu", regions=2)
+        if workload is None and cluster is None and trace is None:
+            scene = open_scene(DEFAULT, load=load)
+            workload, profile, load = scene.workload, scene.profile, None
+            cluster = in_turn(scene.cluster, ("north", "south"))
         self.clusters = Clusters(
-            1, workload, cluster, profile, models, jobs=jobs, window=window, place=place,
-            reward=reward, scale=scale, record=record,
+            1, workload, cluster, profile, models, trace=trace, load=load, lenient=lenient,
+            part=part, jobs=jobs, window=window, place=place, reward=reward, scale=scale,
+            record=record,
         )  # fmt: skip
         made = self.clusters.cluster
         check_regions(self.clusters.workload, made)
@@ -227,8 +232,7 @@ class RegionsEnv(ParallelEnv):  # type: ignore[misc]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         if seed is not None:
             self._rng = np.random.default_rng(seed)
-        first = first_row(options, self.clusters.windows)
-        self._first = int(self._rng.integers(self.clusters.windows) if first is None else first)
+        self._first = self.clusters.drawn(self._rng, options)
         self._score, self._refused[:] = 0.0, 0
         self.agents = list(self.possible_agents)
         settings, table = self.clusters.settings, self.clusters._table
@@ -276,6 +280,13 @@ class RegionsEnv(ParallelEnv):  # type: ignore[misc]
             }
             infos[agent] = {"action_mask": mask, "refused": int(self._refused[g])}
         return shown, infos
+
+
+def in_turn(cluster: Cluster, regions: tuple[str, ...]) -> Cluster:
+    """The cluster with its nodes dealt out to regions, one after the other."""
+    nodes = cluster.nodes.copy()
+    nodes["region"] = np.arange(len(nodes)) % len(regions)
+    return replace(cluster, nodes=nodes, regions=regions, link=np.ones((len(regions),) * 2))
 
 
 def check_regions(workload: Workload, cluster: Cluster) -> None:

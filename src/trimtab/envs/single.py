@@ -10,7 +10,7 @@ from gymnasium.spaces import Dict, MultiBinary
 
 from trimtab.arrays import Array
 from trimtab.core import Cluster, Event, Profile, Workload
-from trimtab.envs.clusters import Clusters, first_row
+from trimtab.envs.clusters import Clusters
 from trimtab.envs.engine import step_one
 from trimtab.sim.world import Models
 
@@ -19,11 +19,11 @@ class ClusterEnv(gymnasium.Env):
     """Schedule the jobs of an episode; it ends when all of them have ended.
 
     Observation {"observation", "action_mask"}, see the codec. reset(seed=..) draws a window of
-    `jobs` consecutive jobs of the workload (default: the `mixed-gpu` preset and its cluster);
-    reset(options= {"start": row}) takes that one. Instants at which no job can start are passed
-    over. A masked action is refused: it waits and is counted in info["refused"]. `reward` weighs
-    the changes of core.TOTALS, divided by `scale`; by default the rewards of an episode sum to
-    -(waiting seconds) / scale.
+    `jobs` consecutive jobs of the workload, or of a `trace` such as a log of yours, on its `part`
+    ("train", "test"; see Clusters); reset(options= {"start": row}) takes that one. Instants at
+    which no job can start are passed over. A masked action is refused: it waits and is counted in
+    info["refused"]. `reward` weighs the changes of core.TOTALS, divided by `scale`; by default the
+    rewards of an episode sum to -(waiting seconds) / scale.
 
     copy=False returns the env's own arrays, which the next step overwrites.
     """
@@ -33,10 +33,14 @@ class ClusterEnv(gymnasium.Env):
     def __init__(
         self,
         workload: Workload | None = None,
-        cluster: Cluster | None = None,
+        cluster: Cluster | str | None = None,
         profile: Profile | None = None,
         models: Models | None = None,
         *,
+        trace: str | None = None,
+        load: float | None = None,
+        lenient: bool = False,
+        part: str | None = None,
         codec: str = "queue",
         jobs: int = 256,
         window: int | None = None,
@@ -47,8 +51,9 @@ class ClusterEnv(gymnasium.Env):
         copy: bool = True,
     ) -> None:
         self.clusters = Clusters(
-            1, workload, cluster, profile, models, codec=codec, jobs=jobs, window=window,
-            place=place, reward=reward, scale=scale, record=record,
+            1, workload, cluster, profile, models, trace=trace, load=load, lenient=lenient,
+            part=part, codec=codec, jobs=jobs, window=window, place=place, reward=reward,
+            scale=scale, record=record,
         )  # fmt: skip
         self.codec = self.clusters.codec
         shown, self.action_space = self.codec.spaces()
@@ -64,9 +69,7 @@ class ClusterEnv(gymnasium.Env):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Array], dict[str, Any]]:
         super().reset(seed=seed)
-        asked = first_row(options, self.clusters.windows)
-        drawn = self.np_random.integers(self.clusters.windows) if asked is None else asked
-        self.clusters.begin(0, int(drawn))
+        self.clusters.begin(0, self.clusters.drawn(self.np_random, options))
         return self._shown()
 
     def step(self, action: int) -> tuple[dict[str, Array], float, bool, bool, dict[str, Any]]:

@@ -110,6 +110,18 @@ def unhostable(workload: Workload, cluster: Cluster) -> Array:
     return never[like]
 
 
+def hosted(work: Workload, cluster: Cluster) -> Workload:
+    """The jobs that the cluster can run at all; the rest are counted as dropped. Where it can run
+    none, all of them, so that the error says why.
+    """
+    never = unhostable(*fitted(work, cluster))
+    if never.all() or not never.any():
+        return work
+    kept = work.only(~never)
+    dropped = {**work.meta.get("dropped", {}), "fits no node of the cluster": int(never.sum())}
+    return replace(kept, meta={**kept.meta, "dropped": dropped})
+
+
 def check_hostable(workload: Workload, cluster: Cluster) -> None:
     """Raise TraceError for the first job that this cluster could not run even if it were empty."""
     never = np.flatnonzero(unhostable(workload, cluster))
