@@ -97,7 +97,12 @@ ORDER = {
         {"__init__"},  # finds a policy by its name
     ],
     "reproduce": [{"options", "tables", "trials"}, {"adlro", "llm", "slim"}, {"__init__"}],
-    "report": [{"__init__", "drawing", "markup"}, {"compare", "pages", "prepare"}],
+    "report": [
+        {"__init__", "colours"},
+        {"drawing"},
+        {"markup"},
+        {"compare", "pages", "prepare"},
+    ],
     "bench": [
         {"__init__", "chosen", "inputs", "peers", "peer_servers"},
         {"cases", "serve_wires"},

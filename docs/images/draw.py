@@ -15,6 +15,7 @@ def plot(page: str, name: str) -> str:
     found = next((svg for svg in drawn if f'id="{name}-' in svg), None)
     if found is None:
         raise SystemExit(f"the report has no plot named {name!r}; its ids begin with such a name")
+    found = re.sub(r"var\(--\w+,(#\w+)\)", r"\1", found)  # as drawn: by light
     head, rest = found.split(">", 1)
     head = head.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
     return f'{head}>\n<rect width="100%" height="100%" fill="#ffffff"/>{rest}\n'

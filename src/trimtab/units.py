@@ -77,6 +77,11 @@ def number(value: float) -> str:
     return figures(value) if value == 0 or abs(value) >= 0.01 else f"{value:.2g}"
 
 
+def plain(value: float) -> str:
+    """A tick of an axis: all its digits, thousands apart, no power of ten."""
+    return f"{value:,.9f}".rstrip("0").rstrip(".") if value < 1 else f"{value:,.12g}"
+
+
 def percent(share: float) -> str:
     """A share of 0..1."""
     return f"{number(100 * share)} %"

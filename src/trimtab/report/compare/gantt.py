@@ -14,20 +14,18 @@ from matplotlib.path import Path
 
 from trimtab.arrays import Array
 from trimtab.metrics import Result
+from trimtab.report.colours import DOWN, FAINT, GRID, PALETTE
 from trimtab.report.compare import series
+from trimtab.report.compare.series import Span
 from trimtab.report.drawing import (
-    DOWN,
-    FAINT,
     FOOT_IN,
-    GRID,
     LEFT_IN,
-    PALETTE,
     STYLE,
     blank,
     short,
     svg,
 )
-from trimtab.units import axis_unit
+from trimtab.units import figures
 
 MOST_NODES = 48
 MOST_PIECES = 1200
@@ -38,14 +36,19 @@ STRIP = 0.14  # of a node's row: jobs that hold none of its GPUs
 
 
 def gantt(
-    result: Result, name: str = "gantt", within_s: tuple[float, float] | None = None
+    result: Result,
+    name: str = "gantt",
+    within_s: tuple[float, float] | None = None,
+    span: Span | None = None,
 ) -> tuple[str, str]:
     """(svg, caption) of what ran where in a stretch of time, by default `window_s`.
+
+    Times are those of `span`, the page's; None = the result's own.
 
     A bar is as high as the job's share of the node (its GPUs where it has some), and stands where
     there is room: not at the number of a device. The caption says what is left out.
     """
-    ran, first_s = series.pieces(result), series.span_s(result)[0]
+    ran, span = series.pieces(result), span or series.span_of([result])
     node_rows = _drawn_nodes(result, ran)
     within_s = within_s or window_s(result)
     inside = np.isin(ran["node"], node_rows)
@@ -55,17 +58,21 @@ def gantt(
     seen = (down["start_s"] < within_s[1]) & (down["end_s"] > within_s[0])
     down = down[seen & np.isin(down["node"], node_rows)]
     with matplotlib.rc_context({**STYLE, "axes.grid": False}):
-        text = svg(_drawn(result, parts, down, node_rows, within_s), name)
+        text = svg(_drawn(result, parts, down, node_rows, within_s, span), name)
     drawn = len(np.unique(ran["job"][inside]))
-    return text, _caption(result, ran, drawn, node_rows, within_s, first_s)
+    return text, _caption(result, ran, drawn, node_rows, within_s, span)
 
 
 def _drawn(
-    result: Result, parts: Array, down: Array, node_rows: Array, within_s: tuple[float, float]
+    result: Result,
+    parts: Array,
+    down: Array,
+    node_rows: Array,
+    within_s: tuple[float, float],
+    span: Span,
 ) -> Figure:
     """Grey where a node is down, jobs by kind, and a legend where colours mean something."""
-    first_s = series.span_s(result)[0]
-    size_s, unit = axis_unit(within_s[1] - within_s[0])
+    first_s, (size_s, unit) = span.first_s, span.unit
     kind_of, names = _kinds(result)
     boxes = [(parts[kind_of[parts["job"]] == k], PALETTE[k], kind) for k, kind in enumerate(names)]
     grey: Array = np.zeros(len(down), parts.dtype)
@@ -82,6 +89,7 @@ def _drawn(
         _boxes(ax, mine, colour, within_s, first_s, size_s)
     ax.set_xlim((within_s[0] - first_s) / size_s, (within_s[1] - first_s) / size_s)
     ax.set_xlabel(f"time since the first submit ({unit})")
+    ax.ticklabel_format(axis="x", useOffset=False)
     _node_axis(ax, result, node_rows)
     if key:
         place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 4}
@@ -240,18 +248,16 @@ def _caption(
     drawn: int,
     node_rows: Array,
     within_s: tuple[float, float],
-    first_s: float,
+    span: Span,
 ) -> str:
     jobs, nodes = len(np.unique(ran["job"])), len(result.cluster)
-    span = series.span_s(result)
+    first_s, last_s = series.span_s(result)
     told = f"{drawn:,} of the {jobs:,} jobs that ran"
     if len(node_rows) < nodes:
         told += f", on {len(node_rows)} of {nodes:,} nodes (of each kind those that ran most)"
-    if within_s[0] > span[0] or within_s[1] < span[1]:
-        size_s, unit = axis_unit(within_s[1] - within_s[0])
-        low, high = ((t - first_s) / size_s for t in within_s)
-        told += (
-            f", {low:,.1f} to {high:,.1f} {unit} after the first submit, around the longest queue"
-        )
+    if within_s[0] > first_s or within_s[1] < last_s:
+        size_s, unit = span.unit
+        low, high = (figures((t - span.first_s) / size_s) for t in within_s)
+        told += f", {low} to {high} {unit} after the first submit, around the longest queue"
     told += "; the rest is left out. " if (drawn < jobs or len(node_rows) < nodes) else ". "
     return told[0].upper() + told[1:]

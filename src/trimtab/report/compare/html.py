@@ -12,14 +12,34 @@ import numpy as np
 
 from trimtab.core import Profile
 from trimtab.files import write_whole
-from trimtab.metrics import Result, measure
-from trimtab.report.compare import plots
+from trimtab.metrics import RECORDED, Result, measure
+from trimtab.report.compare.bars import bars, drawn_metrics
+from trimtab.report.compare.plots import drawn, paint
 from trimtab.report.compare.scene import cluster, meanings, workload
 from trimtab.report.compare.sections import distributions, gantts, left_out, over_time
-from trimtab.report.compare.table import Row, by_policy, columns, strongest_rule, summary
-from trimtab.report.drawing import MOST_SERIES, colours
-from trimtab.report.markup import bullets, facts, figure, shell, version
-from trimtab.units import figures, unit
+from trimtab.report.compare.table import (
+    Column,
+    Row,
+    by_policy,
+    columns,
+    strongest_rule,
+    summary,
+    unit_of,
+)
+from trimtab.report.drawing import both
+from trimtab.report.markup import (
+    bullets,
+    facts,
+    figure,
+    listed,
+    named,
+    shell,
+    swatch,
+    version,
+)
+from trimtab.units import figures
+
+MOST_ROWS = 60  # of a table
 
 
 def write_report(
@@ -67,7 +87,7 @@ def page(
         "<main>",
         _outcome(rows, groups),
         "".join(f"<h2>Notes</h2>{bullets(notes)}" if notes else ""),
-        distributions(groups),
+        distributions(groups, unit_of("wait_mean_s", rows)),
         over_time(groups, profile),
         gantts(groups),
         workload(results),
@@ -88,9 +108,9 @@ def _header(
     several = len(seeds) > 1 and seeds == list(range(seeds[0], seeds[-1] + 1))
     packages = ", ".join(f"{name} {version(name)}" for name in ("trimtab", "numpy", "numba"))
     told = {
-        "Trace": escape("; ".join(traces)),
-        "Cluster": escape("; ".join(clusters)),
-        "Policies": escape(", ".join(row.policy for row in rows)),
+        "Trace": listed(traces, 200),
+        "Cluster": listed(clusters, 200),
+        "Policies": listed([row.policy for row in rows if row.policy != RECORDED]),
         "Seeds": f"{seeds[0]} to {seeds[-1]}" if several else ", ".join(map(str, seeds)),
         "Command": f"<code>{escape(command)}</code>",
         "Versions": escape(f"{packages}, Python {platform.python_version()}"),
@@ -101,32 +121,52 @@ def _header(
 
 def _outcome(rows: Sequence[Row], groups: Mapping[str, Sequence[Result]]) -> str:
     """The table of metrics, what it says in a sentence or two, and the same as bars."""
+    shown = rows[:MOST_ROWS]
     told = columns(rows)
     head = "".join(
         f"<th>{escape(column.title)}<small>{escape(column.unit)}</small></th>" for column in told
     )
-    paint = colours([row.policy for row in rows][:MOST_SERIES])
+    tint = paint(drawn([row.policy for row in rows]))
     body = ""
-    for i, row in enumerate(rows):
-        swatch = (
-            f'<span class="swatch" style="background:{paint[row.policy]}"></span>'
-            if row.policy in paint
-            else ""
-        )
+    for i, row in enumerate(shown):
+        mark = swatch(tint[row.policy]) if row.policy in tint else ""
         cells = "".join(_cell(column.cells[i], column.best[i]) for column in told)
-        body += f"<tr><td>{swatch}{escape(row.policy)}</td>{cells}</tr>"
-    seeds = max(len(row.seeds) for row in rows)
-    over = (
-        f"Means over {seeds} seeds ± half of the 95 % interval (Student's t). " if seeds > 1 else ""
-    )
-    over += "Shaded: the best of its column. " if len(rows) > 1 else ""
+        kind = ' class="record"' if row.policy == RECORDED else ""
+        body += f"<tr{kind}><td>{mark}{named(row.policy)}</td>{cells}</tr>"
     table = (
         '<div class="wide"><table class="metrics">'
         f"<thead><tr><th>policy</th>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
+    more = len(rows) - len(shown)
+    over = f"And {more:,} more policies. " * (more > 0) + _legend(rows, told)
     sentences = " ".join(_sentences(rows, groups))
-    chart = figure(plots.bars(rows[:MOST_SERIES]), "Mean metrics a policy", left_out(rows))
+    few = [row for row in rows if row.policy in tint]
+    chart = ""
+    if drawn_metrics(few):
+        plots = both(lambda on: bars(few, rows, on))
+        chart = figure(plots, "Mean metrics a policy", left_out(rows))
     return f'<h2>Outcome</h2><p>{sentences}</p>{table}<p class="faint">{over}</p>{chart}'
+
+
+def _legend(rows: Sequence[Row], told: Sequence[Column]) -> str:
+    """What the numbers and the shading of the table mean."""
+    policies = [row for row in rows if row.policy != RECORDED]
+    seeds = max(len(row.seeds) for row in rows)
+    over = ""
+    if seeds > 1:
+        over = f"Means over {seeds} seeds ± half of the 95 % interval (Student's t). "
+    if len(policies) < 2:
+        return over
+    if any(any(column.best) for column in told):
+        over += (
+            "Shaded: the best of its column; several where their intervals overlap the best one's. "
+        )
+        return over + ("A rule on a log is exact. " if any(row.exact for row in policies) else "")
+    if seeds > 1:
+        return over + "Nothing is marked best: all intervals overlap. "
+    return over + (
+        "One seed has no interval, so nothing is marked best: more seeds tell chance apart. "
+    )
 
 
 def _cell(text: str, best: bool) -> str:
@@ -141,24 +181,24 @@ def _sentences(rows: Sequence[Row], groups: Mapping[str, Sequence[Result]]) -> l
     """The strongest rule, how the rest stands to it, and who left jobs unfinished."""
     told, rule = [], strongest_rule(rows)
     if rule is not None and "jct_mean_s" in rule.mean:
-        size, name = unit("time", [rule.mean["jct_mean_s"]])
+        size, name = unit_of("jct_mean_s", rows)
         half = rule.half["jct_mean_s"]
         jct = figures(rule.mean["jct_mean_s"] / size, None if half is None else half / size)
         told.append(
-            f"The strongest simple rule is <strong>{escape(rule.policy)}</strong>, "
+            f"The strongest simple rule is <strong>{named(rule.policy)}</strong>, "
             f"with a mean JCT of {jct} {name}."
         )
-        learned = next((row for row in rows if not row.is_rule), None)
+        learned = next((r for r in rows if not r.is_rule and r.policy != RECORDED), None)
         if learned is not None:
             told.append(_against(learned, rule))
-    for row in rows:
+    for row in [row for row in rows if row.policy != RECORDED][:MOST_ROWS]:
         jobs = float(
             np.mean([(r.workload.truth["service"] == 0).sum() for r in groups[row.policy]])
         )
         done = row.mean.get("finished", jobs)
         if done < jobs:
             told.append(
-                f"{escape(row.policy)} finished {done:,.{0 if done == int(done) else 1}f} of "
+                f"{named(row.policy)} finished {done:,.{0 if done == int(done) else 1}f} of "
                 f"{jobs:,.0f} jobs: its mean JCT and slow-down leave the others out."
             )
     return told
@@ -166,7 +206,7 @@ def _sentences(rows: Sequence[Row], groups: Mapping[str, Sequence[Result]]) -> l
 
 def _against(learned: Row, rule: Row) -> str:
     """Whether the best of the other policies is ahead, by the paired interval if there is one."""
-    name = escape(learned.policy)
+    name = named(learned.policy)
     ratio, half = learned.versus or (0.0, None)
     if half is None:
         ratio = learned.mean["jct_mean_s"] / max(rule.mean["jct_mean_s"], 1e-300)

@@ -11,9 +11,10 @@ from trimtab.arrays import Array
 from trimtab.core import Cluster, Workload
 from trimtab.metrics import ABOUT, Result
 from trimtab.report.compare.table import Row, columns
-from trimtab.report.markup import facts, plain_table
-from trimtab.units import amount, amounts, duration, figures
+from trimtab.report.markup import facts, named, plain_table, table
+from trimtab.units import amount, amounts, duration, figures, unit
 
+MOST_COLUMNS = 20  # policies beside each other
 MORE_ABOUT = {
     "wait_p95_s": "95 % of the jobs that started waited at most this long",
     "preemptions": "times a running job was stopped and put back into the queue",
@@ -42,11 +43,20 @@ def workload(results: Sequence[Result]) -> str:
 def _times(work: Workload) -> dict[str, str]:
     submit_s, work_s = work.jobs["submit_s"], work.truth["work_s"]
     spread = zip(("median", "mean", "95 %", "longest"), _spread(work_s[np.isfinite(work_s)]))
+    (size_s, unit), request_s = _run_unit(work), float(np.median(work.jobs["request_s"]))
+    told = " · ".join(f"{name} {figures(value / size_s)}" for name, value in spread)
+    asked = f"{figures(request_s / size_s)} {unit}" if np.isfinite(request_s) else "without end"
     return {
         "Submitted over": duration(float(submit_s.max() - submit_s.min())),
-        "Run time at rate 1": " · ".join(f"{name} {duration(value)}" for name, value in spread),
-        "Requested time": f"median {duration(float(np.median(work.jobs['request_s'])))}",
+        f"Run time at rate 1 ({unit})": told,
+        "Requested time": f"median {asked}",
     }
+
+
+def _run_unit(work: Workload) -> tuple[float, str]:
+    """One unit for all run times."""
+    work_s = work.truth["work_s"]
+    return unit("time", work_s[np.isfinite(work_s)].tolist())
 
 
 def _counts(work: Workload) -> dict[str, str]:
@@ -65,13 +75,16 @@ def _kinds(work: Workload, timed: bool) -> str:
     """A row a kind of job, most first."""
     kind = work.jobs["kind"]
     count = np.bincount(kind, minlength=len(work.kinds))
+    size_s, named = _run_unit(work)
     rows = []
     for k in np.argsort(-count, kind="stable")[: int((count > 0).sum())]:
         own = kind == k
-        run = [duration(float(np.median(work.truth["work_s"][own])))] if timed else []
+        median_s = float(np.median(work.truth["work_s"][own]))
+        ran = figures(median_s / size_s) if np.isfinite(median_s) else "without end"
+        run = [ran] if timed else []
         asks = [amount(float(value)) for value in np.median(work.demand[own], axis=0)]
         rows.append([work.kinds[k], f"{count[k]:,}", f"{count[k] / len(work):.1%}", *run, *asks])
-    run = ["median run"] if timed else []
+    run = [f"median run ({named})"] if timed else []
     asks = [f"median {name}" for name in work.resources]
     return plain_table(["kind", "jobs", "share", *run, *asks], rows)
 
@@ -125,11 +138,17 @@ def meanings(rows: Sequence[Row]) -> str:
         f"<dd>{escape(about[key])}</dd>"
         for key in listed
     )
-    head = ["metric", *(row.policy for row in rows)]
-    every = [name for name in rows[0].mean if all(name in row.mean for row in rows)]
-    body = [[name, *(figures(row.mean[name], row.half[name]) for row in rows)] for name in every]
+    few = rows[:MOST_COLUMNS]
+    head = ["metric", *(named(row.policy) for row in few)]
+    every = dict.fromkeys(name for row in few for name in row.mean)
+    body = [[name, *(_value(row, name) for row in few)] for name in every]
+    more = f"<p>And {len(rows) - len(few):,} more policies.</p>" if len(few) < len(rows) else ""
     return (
         f'<h2>What the metrics mean</h2><dl class="about">{items}</dl>'
         "<details><summary>All metrics, in seconds, joules and shares of 1</summary>"
-        f"{plain_table(head, body)}</details>"
+        f"{table(head, body)}{more}</details>"
     )
+
+
+def _value(row: Row, name: str) -> str:
+    return figures(row.mean[name], row.half[name]) if name in row.mean else ""

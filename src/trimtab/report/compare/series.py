@@ -8,14 +8,16 @@ to last the array's mean wall time an instance, which is exact where all run at 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
 from trimtab.arrays import Array
 from trimtab.core import Profile, Status, What
-from trimtab.metrics import Result, bounded_slowdown
+from trimtab.metrics import RECORDED, Result, bounded_slowdown
 from trimtab.sim.log import MOVED, PREEMPTED, RESIZED
+from trimtab.units import axis_unit
 
 PIECES = np.dtype(
     [
@@ -29,6 +31,7 @@ PIECES = np.dtype(
     ]
 )
 DOWN = np.dtype([("start_s", "f8"), ("end_s", "f8"), ("node", "i8")])
+LEAST_TAIL = 0.002  # of the span: a shorter drain is no wider than a line
 ENDS = (What.FINISHED, What.STOPPED, What.REJECTED, What.FAILED)
 
 
@@ -37,6 +40,33 @@ class Steps(NamedTuple):
 
     time_s: Array  # (T,) strictly rising
     value: Array  # (T,)
+
+
+class Span(NamedTuple):
+    """The time axis of a page: from the first submit past the last arrival to the last event."""
+
+    first_s: float
+    arrived_s: float
+    last_s: float
+    unit: tuple[float, str]  # seconds, name
+
+    @property
+    def drains(self) -> bool:
+        """Whether jobs end after the last arrival, long enough for it to be seen.
+
+        Jobs that all arrive at once have no time of arrivals that a drain could follow.
+        """
+        tail_s = self.last_s - self.arrived_s
+        return self.arrived_s > self.first_s and tail_s > LEAST_TAIL * (self.last_s - self.first_s)
+
+
+def span_of(results: Iterable[Result]) -> Span:
+    """One span for all of them."""
+    results = list(results)
+    spans = [span_s(result) for result in results]
+    first_s, last_s = min(first for first, _ in spans), max(last for _, last in spans)
+    arrived_s = max(float(result.workload.jobs["submit_s"].max()) for result in results)
+    return Span(first_s, arrived_s, last_s, axis_unit(last_s - first_s))
 
 
 def steps(time_s: Array, change: Array) -> Steps:
@@ -137,6 +167,10 @@ def queue_length(result: Result) -> Steps:
         until_s = np.where(np.isnan(state["start_s"]), state["end_s"], state["start_s"])
         until_s = np.where(np.isnan(until_s), span_s(result)[1], until_s)
         one = np.ones(len(ready_s))
+        if (
+            result.policy == RECORDED
+        ):  # a log may leave out when a job started, which then tells nothing
+            one = np.where(np.isnan(state["start_s"]), 0.0, 1.0)
         return steps(
             np.concatenate((np.minimum(ready_s, until_s), until_s)), np.concatenate((one, -one))
         )

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trimtab.errors import UnknownName
-from trimtab.metrics import Result, hyperscore, interval, mean_v, measure
+from trimtab.metrics import RECORDED, Result, hyperscore, interval, mean_v, measure
 from trimtab.policies import BY_NAME, LEARNER, labels
 from trimtab.rules.names import parse
 from trimtab.units import figures, unit
@@ -55,12 +55,13 @@ class Row:
     mean: dict[str, float]
     half: dict[str, float | None]
     is_rule: bool  # nothing in it was learned: a rule or a baseline of ours, by its name
+    exact: bool  # a rule on a log without failures: no seed would change what it does
     versus: tuple[float, float | None] | None  # mean ratio to the strongest rule, seed by seed
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column as text. `best` marks the rows that no other is seen to better."""
+    """A column as text. `best` marks the rows that lead it beyond overlap of their intervals."""
 
     key: str
     title: str
@@ -101,15 +102,22 @@ def summary(
         policy: {result.seed: measured(result) for result in group}
         for policy, group in by_policy(results).items()
     }
-    rows = [_row(policy, by_seed) for policy, by_seed in found.items()]
-    rows.sort(key=lambda row: row.mean.get(RANKED_BY, -row.mean.get("gpu_allocation", 0.0)))
+    groups = by_policy(results)
+    rows = [_row(policy, by_seed, groups[policy]) for policy, by_seed in found.items()]
+    rows.sort(key=_rank)
     rule = strongest_rule(rows)
     if rule is None:
         return rows
     return [_compared(row, found[row.policy], found[rule.policy]) for row in rows]
 
 
-def _row(policy: str, by_seed: Mapping[int, Mapping[str, float]]) -> Row:
+def _rank(row: Row) -> tuple[bool, float]:
+    """What was recorded stands above the policies."""
+    value = row.mean.get(RANKED_BY, -row.mean.get("gpu_allocation", 0.0))
+    return row.policy != RECORDED, value
+
+
+def _row(policy: str, by_seed: Mapping[int, Mapping[str, float]], results: Sequence[Result]) -> Row:
     names = dict.fromkeys(name for metrics in by_seed.values() for name in metrics)
     each = {name: [m[name] for m in by_seed.values() if name in m] for name in names}
     both = {name: interval(values) for name, values in each.items() if name not in SCORES}
@@ -119,10 +127,16 @@ def _row(policy: str, by_seed: Mapping[int, Mapping[str, float]]) -> Row:
         policy=policy,
         seeds=tuple(by_seed),
         mean={name: mean for name, (mean, _) in both.items()},
-        half={name: half for name, (_, half) in both.items()},
+        half={name: None if policy == RECORDED else half for name, (_, half) in both.items()},
         is_rule=is_rule(policy),
+        exact=is_rule(policy) and all(_undrawn(result) for result in results),
         versus=None,
     )
+
+
+def _undrawn(result: Result) -> bool:
+    """Whether the jobs are a log's, with the starts that it recorded, and nothing failed."""
+    return "recorded" in result.workload.meta and not result.state["tries"].any()
 
 
 def _scored(values: Sequence[float]) -> dict[str, tuple[float, float | None]]:
@@ -138,7 +152,7 @@ def _compared(
     row: Row, mine: Mapping[int, Mapping[str, float]], rule: Mapping[int, Mapping[str, float]]
 ) -> Row:
     paired = [seed for seed in mine if seed in rule and rule[seed].get(RANKED_BY, 0.0) > 0]
-    if len(paired) < 2:
+    if len(paired) < 2 or row.policy == RECORDED:
         return row
     ratio = interval([mine[seed][RANKED_BY] / rule[seed][RANKED_BY] for seed in paired])
     return replace(row, versus=ratio)
@@ -158,25 +172,32 @@ def columns(rows: Sequence[Row], keys: Sequence[str] | None = None) -> list[Colu
             raise UnknownName(
                 f"metric {key!r} is no column of the table; known: {', '.join(known)}"
             )
+    policies = [row for row in rows if row.policy != RECORDED] or list(rows)
     for key in keys or COLUMNS:
-        title, short, dimension, better = known[key]
-        if not all(key in row.mean for row in rows) or (keys is None and _idle(key, rows)):
+        title, short, _, better = known[key]
+        if not all(key in row.mean for row in policies) or (keys is None and _idle(key, policies)):
             continue
-        values = [row.mean[key] for row in rows]
-        size, name = unit(dimension, values)
-        pairs = [(row.mean[key], row.half[key]) for row in rows]
-        cells = tuple(
-            figures(mean / size, None if half is None else half / size) for mean, half in pairs
-        )
-        told.append(Column(key, title, short, name, cells, _marked(values, cells, better(values))))
+        size, name = unit_of(key, rows)
+        cells = tuple(_cell(row, key, size) for row in rows)
+        judged = "v" if key == "hyperscore" else key  # its interval has no one width
+        values = [(row.mean[judged], row.half[judged]) if row in policies else None for row in rows]
+        best = _marked(rows, values, cells, better)
+        told.append(Column(key, title, short, name, cells, best))
     if any(row.versus for row in rows):
-        ratio = [row.versus[0] if row.versus else math.inf for row in rows]
         cells = tuple(figures(*row.versus) if row.versus else "" for row in rows)
-        best = _marked(ratio, cells, min(ratio))
+        best = _marked(rows, [row.versus for row in rows], cells, min)
         rule = strongest_rule(rows)
         title = f"JCT vs {rule.policy}" if rule else "JCT vs best rule"
         told.append(Column("versus", title, "vs best rule", "", cells, best))
     return told
+
+
+def _cell(row: Row, key: str, size: float) -> str:
+    """A mean with its interval; nothing where a log does not tell it."""
+    if key not in row.mean:
+        return ""
+    half = row.half[key]
+    return figures(row.mean[key] / size, None if half is None else half / size)
 
 
 def _idle(key: str, rows: Sequence[Row]) -> bool:
@@ -186,11 +207,48 @@ def _idle(key: str, rows: Sequence[Row]) -> bool:
     return key in ONLY_IF_ANY and not any(row.mean[key] for row in rows)
 
 
-def _marked(values: Sequence[float], cells: Sequence[str], best: float) -> tuple[bool, ...]:
-    """The best value and those that read the same; none where all do."""
+def _marked(
+    rows: Sequence[Row],
+    values: Sequence[tuple[float, float | None] | None],
+    cells: Sequence[str],
+    better: Callable[..., float],
+) -> tuple[bool, ...]:
+    """The best of the (mean, half width), with those behind it while their intervals overlap its.
+
+    Those that read the same are alike, whatever their intervals. None where that is all of them.
+    Without an interval a mean may be any distance from the truth, unless its row is exact.
+    """
     read = [cell.partition(" ± ")[0] for cell in cells]
-    like = read[values.index(best)]
-    return tuple(text == like and text != "" and len(set(read)) > 1 for text in read)
+    known = [(i, *value) for i, value in enumerate(values) if value is not None]
+    known.sort(key=lambda told: told[1], reverse=better is max)
+    marked = [False] * len(rows)
+    for i, mean, half in known:
+        first, best, doubt = known[0]
+        doubts = [0.0 if rows[row].exact else math.inf for row in (i, first)]
+        room = sum(d if h is None else h for d, h in zip(doubts, (half, doubt)))
+        if abs(mean - best) > room and read[i] != read[first]:
+            return tuple(marked)
+        marked[i] = True
+    return (False,) * len(rows)
+
+
+def unit_of(key: str, rows: Sequence[Row]) -> tuple[float, str]:
+    """(size, name) of a metric's unit: one for all waits, one for all completion times.
+
+    Of times it suits the middle between the least and the most, on a logarithmic scale.
+    """
+    dimension = (COLUMNS | ON_REQUEST)[key][2]
+    if dimension != "time":
+        return unit(dimension, [row.mean[key] for row in rows if key in row.mean])
+    alike = [other for other in COLUMNS if _quantity(other) == _quantity(key)]
+    means = [row.mean[other] for row in rows for other in alike if other in row.mean]
+    means = [mean for mean in means or [row.mean.get(key, 0.0) for row in rows] if mean > 0]
+    return unit(dimension, [math.sqrt(min(means) * max(means))] if means else [])
+
+
+def _quantity(key: str) -> str:
+    """What is measured, by the first word of the name; the time that AWT means is a wait too."""
+    return key.partition("_")[0].replace("awt", "wait")
 
 
 def as_rich(
@@ -201,16 +259,18 @@ def as_rich(
     Where it is wider than `width` letters (None = the terminal's), intervals get their own line.
     """
     seeds = max((len(row.seeds) for row in rows), default=0)
-    caption = f"mean ± 95 % interval over {seeds} seeds" if seeds > 1 else None
     told = columns(rows, keys)
+    best = any(any(column.best) for column in told)
+    caption = f"mean ± 95 % interval over {seeds} seeds" if seeds > 1 else ""
+    caption += "; bold: best beyond overlap" if seeds > 1 and best else ""
     rule = strongest_rule(rows)
     if rule and any(column.key == "versus" for column in told):
-        caption = f"{caption}; best rule: {rule.policy}"
+        caption += f"; best rule: {rule.policy}"
     longest = [max(map(len, (column.short, *column.cells))) for column in told]
     named = labels([row.policy for row in rows])
     needs = max(map(len, named.values()), default=0) + sum(longest) + 3 * len(told) + 3
     narrow = needs > (Console().width if width is None else width)
-    table = Table(box=SIMPLE_HEAD, caption=caption, header_style="", caption_style="dim")
+    table = Table(box=SIMPLE_HEAD, caption=caption or None, header_style="", caption_style="dim")
     table.add_column("policy", no_wrap=True)
     for column in told:
         head = column.short.replace(" ", "\n", 1) if narrow else column.short

@@ -17,7 +17,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from trimtab.arrays import Array
 from trimtab.files import write_whole
-from trimtab.report.drawing import FAINT, INK, LETTER_IN, PALETTE, STYLE, blank, short, svg
+from trimtab.report.colours import FAINT, INK, PALETTE
+from trimtab.report.drawing import LETTER_IN, STYLE, blank, short, svg
 from trimtab.report.markup import bullets, facts, figure, plain_table, shell, version
 
 # Parts of a step and of a GPU's memory, in the order in which they are drawn.

@@ -10,7 +10,8 @@ import matplotlib
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from trimtab.files import write_whole
-from trimtab.report.drawing import MOST_SERIES, STYLE, beside_in, blank, colours, short, svg
+from trimtab.report.colours import colours
+from trimtab.report.drawing import MOST_SERIES, STYLE, beside_in, blank, short, svg
 from trimtab.report.markup import facts as listed
 from trimtab.report.markup import figure, plain_table, shell, version
 

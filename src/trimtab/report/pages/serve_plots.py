@@ -18,7 +18,8 @@ from matplotlib.ticker import LogLocator, NullFormatter, PercentFormatter
 
 from trimtab.arrays import Array
 from trimtab.files import whole
-from trimtab.report.drawing import PALETTE, STYLE
+from trimtab.report.colours import PALETTE
+from trimtab.report.drawing import STYLE
 from trimtab.serving.net.serve_profile import ServeProfile
 from trimtab.serving.net.slim_form import Form, segment_macs
 from trimtab.serving.nouns import SEGMENTS, WIDTHS

@@ -16,7 +16,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator, PercentFormatter
 
 from trimtab.arrays import Array
-from trimtab.report.drawing import DOWN, FAINT, PALETTE, STYLE, WIDTH_IN, blank, svg
+from trimtab.report.colours import DOWN, FAINT, PALETTE
+from trimtab.report.drawing import STYLE, WIDTH_IN, blank, svg
 from trimtab.units import axis_unit
 
 COLUMNS = 400  # of a plot over time

@@ -2,12 +2,16 @@ import re
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 from tests.unit.report.made import pool
 
+from trimtab.build import cluster, workload
 from trimtab.core import What
+from trimtab.metrics import RECORDED, Result
 from trimtab.report.compare import html
 from trimtab.report.compare.html import write_report
+from trimtab.sim.whole import ended_state, pool_totals
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 NOW = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
@@ -148,6 +152,99 @@ def test_a_page_that_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path, m
         write_report(path, [pool()], title="t", command="c")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def idle(policy="fcfs", seed=0):
+    """Two jobs of 10 and 20 s on four units: both start when they are submitted."""
+    work = workload([0, 5], [10, 20], [2, 2], resources=["node"])
+    start_s = np.array([0.0, 5.0])
+    state = ended_state(work, start_s, start_s + work.truth["work_s"])
+    machine = cluster([4], resources=["node"], kinds=["pool"], names=["pool"])
+    return Result(policy, seed, work, machine, state, pool_totals(work, state, 4))
+
+
+def test_a_report_in_which_nobody_waited_says_so_and_has_no_empty_axes(tmp_path):
+    text = report(tmp_path, [idle("fcfs"), idle("sjf")])
+    page = " ".join(Page(text).text)
+    assert page.count("Nobody waited") == 2  # for the distribution and for the queue
+    assert "No finished job was slowed down." in page
+    for plot in ("waits", "slowdowns", "queue"):
+        assert f'id="{plot}-' not in text
+    assert 'id="utilisation-' in text
+
+
+def test_a_policy_under_which_nobody_waited_is_named_beside_the_others(tmp_path):
+    late = idle("sjf")
+    late.state["start_s"][1] += 100.0
+    page = " ".join(Page(report(tmp_path, [idle("fcfs"), late])).text)
+    assert "Nobody waited under fcfs." in page
+
+
+def test_policies_that_do_not_differ_are_one_line(tmp_path):
+    text = report(tmp_path, [pool("fcfs"), pool("sjf")])
+    assert "All of them have the same distribution." in " ".join(Page(text).text)
+    assert "all alike" in text
+    differ = report(tmp_path, [pool("fcfs"), pool("sjf", delay_s=3.0)])
+    assert "all alike" not in differ
+
+
+def test_the_drain_is_marked_where_jobs_ended_after_the_last_arrival(tmp_path):
+    # submitted at 0, 0 and 2 s; the last ends at 25 s, or 28 s
+    text = report(tmp_path, [pool("fcfs"), pool("sjf", delay_s=3.0)])
+    page = " ".join(Page(text).text)
+    assert "Jobs arrive for 2 s; the last one to run ends 23 to 26 s after that." in page
+    assert text.count("drain: no more arrivals") == 3  # utilisation, and the queue on two sheets
+
+
+def test_jobs_that_arrive_at_once_leave_no_drain_to_mark(tmp_path):
+    result = idle()
+    result.workload.jobs["submit_s"] = 0.0
+    assert "drain" not in " ".join(Page(report(tmp_path, [result])).text)
+
+
+def test_a_quantity_has_one_unit_in_a_report(tmp_path):
+    # waits of 0, 0 and 18 s, and of an hour more: sqrt(6 x 3606) = 147 s, so minutes throughout
+    text = report(tmp_path, [pool("fcfs"), pool("sjf", delay_s=3600.0)])
+    units = set(re.findall(r"wait<small>(\w+)</small>", text))
+    axes = set(re.findall(r"wait from submit to first start \((\w+), log scale", text))
+    assert units == axes == {"min"}
+    assert "at most (min)" in text
+    clocks = re.findall(r"time since the first submit \((\w+)\)", text)
+    assert len(set(clocks)) == 1 and len(clocks) > 1
+
+
+def test_a_thousand_policies_are_cut_and_the_rest_is_counted(tmp_path):
+    results = [pool(f"policy{i}", delay_s=i) for i in range(1000)]
+    page = " ".join(Page(report(tmp_path, results)).text)
+    assert "and 980 more" in page and "And 940 more policies." in page
+    assert "policy0" in page and "policy999" not in page
+
+
+def test_a_long_name_is_cut_and_whole_in_its_title(tmp_path):
+    name = "x" * 300
+    page = Page(report(tmp_path, [pool(name), pool("fcfs", delay_s=1.0)]))
+    assert ("span", "title", name) in page.attributes
+    assert name not in " ".join(page.text)
+
+
+def test_a_name_that_is_no_unicode_can_be_written(tmp_path):
+    assert "fcfs" in report(tmp_path, [pool("fcfs")], title="log\udcff.swf")
+
+
+def test_every_plot_but_what_ran_where_has_a_sheet_for_a_phone(tmp_path):
+    text = report(tmp_path, [pool("fcfs"), pool("sjf", delay_s=3.0)])
+    assert text.count('<svg class="desk"') == text.count('<svg class="phone"') == 5
+    assert "max-width:46rem" in text and "prefers-color-scheme:dark" in text
+
+
+def test_what_was_recorded_is_neither_best_nor_a_rule_nor_called_a_policy(tmp_path):
+    results = [pool(RECORDED), pool("fcfs", delay_s=1.0), pool("dqn", delay_s=2.0)]
+    text = report(tmp_path, results)
+    row = re.search(r'<tr class="record">.*?</tr>', text)[0]
+    assert "as recorded" in row and "best" not in row
+    page = " ".join(Page(text).text)
+    assert "Policies fcfs, dqn" in page
+    assert re.search(r"strongest simple rule is\s+fcfs", page)
 
 
 def test_no_results_are_a_mistake(tmp_path):

@@ -9,21 +9,24 @@ from tests.unit.report.made import logged, pool
 
 from trimtab.build import cluster, workload
 from trimtab.core import What
+from trimtab.metrics import RECORDED
+from trimtab.report.colours import INK, PALETTE
 from trimtab.report.compare import gantt, plots, series
+from trimtab.report.compare.bars import bars
 from trimtab.report.compare.table import summary
-from trimtab.report.drawing import PALETTE, short
+from trimtab.report.drawing import both, short
 from trimtab.sim.log import NODE_DOWN
 
 
 def drawings(name="fcfs"):
     result = pool(name)
-    span_s = series.span_s(result)
+    span, rows = series.span_of([result]), summary([result])
     return {
-        "waits": plots.waits({name: series.waits_s(result)}),
+        "waits": plots.waits({name: series.waits_s(result)}, (1.0, "s")),
         "slowdowns": plots.slowdowns({name: series.slowdowns(result)}),
-        "queue": plots.queue({name: series.queue_length(result)}, span_s),
-        "util": plots.panels({name: series.allocated(result)}, span_s, "util", label="allocated"),
-        "bars": plots.bars(summary([result])),
+        "queue": plots.queue({name: series.queue_length(result)}, span),
+        "util": plots.panels({name: series.allocated(result)}, span, "util", label="allocated"),
+        "bars": bars(rows, rows),
     }
 
 
@@ -72,12 +75,58 @@ def test_names_are_plain_text_in_plots(name):
     assert "<script" not in text
 
 
-def test_the_palette_has_ten_different_colours():
-    assert len(set(PALETTE)) == 10
+def shown(text):
+    """Labels of a plot."""
+    return [" ".join(e.itertext()) for e in ElementTree.fromstring(text).iter() if "text" in e.tag]
 
 
-def test_waits_of_zero_are_drawn():
-    assert "≤ 1 s" in plots.waits({"a": np.zeros(5), "b": np.zeros(0)})
+def test_waits_of_zero_count_at_the_left_end():
+    values = np.array([0.0, 0.0, 120.0, 600.0, 6000.0])
+    labels = shown(plots.waits({"a": values, "b": np.zeros(3)}, (60.0, "min")))
+    assert "≤ 1" in labels and "100" in labels  # 120 s are 2 min: the decade below is 1 min
+    assert "wait from submit to first start (min, log scale)" in labels
+
+
+def metric(**means):
+    """Rows with a mean JCT each."""
+    return summary([pool(p) for p in means], lambda r: {"jct_mean_s": means[r.policy]})
+
+
+@pytest.mark.parametrize(("ratio", "logarithmic"), [(19.0, False), (21.0, True), (1000.0, True)])
+def test_bars_are_logarithmic_where_one_is_more_than_twenty_times_another(ratio, logarithmic):
+    rows = metric(fcfs=100.0, sjf=100.0 * ratio)
+    assert any("log scale" in label for label in shown(bars(rows, rows))) == logarithmic
+
+
+def test_a_zero_beside_large_values_has_no_bar_and_its_number():
+    rows = metric(fcfs=100.0, sjf=9000.0, f1=0.0)
+    assert "0" in shown(bars(rows, rows))
+
+
+def test_bars_have_the_unit_of_the_table_even_where_they_are_of_fewer_policies():
+    # the middle of all three is sqrt(1 x 1e6) = 1000 s, so minutes; of the first two it is seconds
+    every = metric(fcfs=1.0, sjf=2.0, f1=1e6)
+    labels = shown(bars(every[:2], every))
+    assert "min" in labels and "s" not in labels
+
+
+def test_what_was_recorded_is_drawn_in_ink_and_leaves_the_colours_to_the_policies():
+    assert plots.paint([RECORDED, "a", "b"]) == {RECORDED: INK, "a": PALETTE[0], "b": PALETTE[1]}
+    names = [*map(str, range(12)), RECORDED]
+    assert plots.drawn(names) == [*map(str, range(10)), RECORDED]
+
+
+def test_a_plot_for_a_phone_has_a_name_of_its_own_and_is_narrow():
+    result = pool()
+    desk, phone = both(lambda on: plots.slowdowns({"a": series.slowdowns(result)}, on))
+    assert 'id="slowdowns-' in desk and 'id="slowdowns-phone-' in phone
+    wide, narrow = (float(re.search(r'width="([\d.]+)pt"', svg)[1]) for svg in (desk, phone))
+    assert narrow < wide / 2
+
+
+def test_letters_that_the_layouts_font_lacks_are_no_warning(recwarn):
+    assert "漢字" in shown(drawings("漢字")["waits"])
+    assert not recwarn.list
 
 
 def test_a_gantt_of_many_jobs_and_nodes_says_what_it_leaves_out():

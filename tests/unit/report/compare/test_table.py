@@ -5,7 +5,7 @@ from rich.console import Console
 from tests.unit.report.made import pool
 
 from trimtab.errors import UnknownName
-from trimtab.metrics import hyperscore, mean_v
+from trimtab.metrics import RECORDED, hyperscore, mean_v
 from trimtab.report.compare.table import (
     COLUMNS,
     ON_REQUEST,
@@ -80,13 +80,15 @@ ASKED = ["uti", "awt_s", "ldi", "tsr"]
 
 
 def rows_with(**metrics):
-    """Two policies, the first of which comes first; each metric is a pair of their values."""
+    """Two policies, the first of which comes first; each metric is a pair of their values, the same
+    for two seeds.
+    """
 
     def measured(result):
         which = ["first", "second"].index(result.policy)
         return {"jct_mean_s": 10.0 + which, **{name: both[which] for name, both in metrics.items()}}
 
-    return summary([pool("second"), pool("first")], measured)
+    return summary([pool(p, seed) for p in ("second", "first") for seed in (0, 1)], measured)
 
 
 def test_columns_that_are_asked_for_stand_in_the_order_asked():
@@ -138,14 +140,74 @@ def test_the_ratio_to_the_best_rule_stands_beside_what_was_asked_for():
     assert [column.key for column in columns(summary(results), ["uti"])] == ["uti", "versus"]
 
 
-def test_the_best_of_a_column_is_marked_and_equals_are_not():
-    told = {c.key: c for c in columns(summary([pool("fcfs"), pool("sjf", delay_s=1.0)]))}
-    assert told["jct_mean_s"].best == (True, False)
-    assert told["utilization"].best == (True, False)  # the other one has the longer makespan
-    close = columns(summary([pool("fcfs"), pool("sjf", delay_s=1e-4), pool("f1", delay_s=5.0)]))
-    assert close[0].best == (True, True, False)  # both read 17.7 s
-    same = columns(summary([pool("fcfs"), pool("sjf")]))
-    assert not any(any(column.best) for column in same)
+def marks(better="jct_mean_s", recorded=False, **by_policy):
+    """Policies that lead a column, by their values for each seed."""
+    results = [pool(p, s) for p, values in by_policy.items() for s in range(len(values))]
+    if recorded:
+        for result in results:
+            result.workload.meta["recorded"] = {}
+    rows = summary(results, lambda r: {"jct_mean_s": 1.0, better: by_policy[r.policy][r.seed]})
+    column = next(c for c in columns(rows, [better]) if c.key == better)
+    return [row.policy for row, best in zip(rows, column.best) if best]
+
+
+def test_a_policy_whose_interval_is_clear_of_the_next_ones_is_best():
+    # 10 and 12 s: half of the interval is 12.7062 x 1.414 / 1.414 = 12.7 s; 90 s is beyond it
+    assert marks(fcfs=(10.0, 12.0), sjf=(90.0, 90.0)) == ["fcfs"]
+    assert marks("tsr", fcfs=(0.5, 0.5), sjf=(0.75, 0.75)) == ["sjf"]  # more is better
+
+
+def test_a_policy_whose_interval_overlaps_the_next_ones_shares_the_mark():
+    assert marks(fcfs=(10.0, 12.0), sjf=(20.0, 20.0), f1=(90.0, 90.0)) == ["fcfs", "sjf"]
+
+
+def test_a_policy_behind_one_that_is_told_apart_is_not_best_however_wide_its_interval():
+    assert marks(fcfs=(10.0, 10.0), sjf=(20.0, 20.0), f1=(30.0, 90.0)) == ["fcfs"]
+
+
+def test_nothing_is_best_where_all_overlap_or_are_equal():
+    assert marks(fcfs=(10.0, 12.0), sjf=(20.0, 20.0)) == []
+    assert marks(fcfs=(10.0, 10.0), sjf=(10.0, 10.0)) == []
+
+
+def test_values_that_read_the_same_are_marked_alike():
+    assert marks(fcfs=(10.001, 10.001), sjf=(10.002, 10.002), f1=(90.0, 90.0)) == ["fcfs", "sjf"]
+
+
+def test_with_one_seed_nothing_is_best():
+    assert marks(fcfs=(10.0,), sjf=(90.0,)) == []
+
+
+def test_a_rule_on_a_log_is_exact_with_one_seed_and_a_learned_policy_is_not():
+    assert marks(recorded=True, fcfs=(10.0,), sjf=(90.0,)) == ["fcfs"]
+    assert marks(recorded=True, fcfs=(10.0,), dqn=(50.0,), sjf=(90.0,)) == ["fcfs", "dqn"]
+
+
+def test_what_was_recorded_stands_first_and_is_never_best_and_has_no_interval():
+    recorded = [pool(RECORDED, seed) for seed in (0, 1)]
+    results = [pool(p, s, d) for p, d in (("fcfs", 2.0), ("sjf", 9.0)) for s in (0, 1)]
+    rows = summary(
+        recorded + results,
+        lambda r: (
+            {"jct_mean_s": 1.0}
+            if r.policy == RECORDED
+            else {"jct_mean_s": 5.0 + r.state["start_s"][0], "wait_mean_s": 1.0}
+        ),
+    )
+    assert [row.policy for row in rows] == [RECORDED, "fcfs", "sjf"]
+    assert (rows[0].half["jct_mean_s"], rows[0].is_rule, rows[0].versus) == (None, False, None)
+    told = {column.key: column for column in columns(rows)}
+    assert told["jct_mean_s"].best == (False, True, False)
+    assert told["wait_mean_s"].cells == ("", "1", "1")  # what a log does not tell is left empty
+
+
+def test_all_waits_have_one_unit():
+    # 60 s to 2 d: the middle on a logarithmic scale is sqrt(60 x 172800) = 3220 s, so minutes
+    rows = rows_with(wait_mean_s=(60.0, 600.0), wait_p95_s=(6000.0, 172800.0), awt_s=(1.0, 2.0))
+    told = {c.key: (c.unit, c.cells) for c in columns(rows, ["wait_mean_s", "wait_p95_s", "awt_s"])}
+    assert told["wait_mean_s"] == ("min", ("1", "10"))
+    assert told["wait_p95_s"] == ("min", ("100", "2,880"))
+    assert told["awt_s"][0] == "min"
 
 
 def test_v_over_seeds_is_a_geometric_mean_and_its_score_is_that_of_the_mean():
@@ -163,7 +225,7 @@ def test_v_over_seeds_is_a_geometric_mean_and_its_score_is_that_of_the_mean():
     assert best.half["v"] == pytest.approx((high - low) / 2)
     assert best.half["hyperscore"] == pytest.approx((hyperscore(high) - hyperscore(low)) / 2)
     told = {column.key: column for column in columns(rows)}
-    assert told["v"].best == told["hyperscore"].best == (True, False)
+    assert told["v"].best == told["hyperscore"].best == (False, False)  # two seeds so far apart
     assert told["v"].cells[1] == "1"  # the reference against itself has no interval
 
 
