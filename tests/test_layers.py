@@ -86,7 +86,7 @@ ORDER = {
     "traces": [
         {"readers"},
         {"__init__"},  # reads whatever a reader can; scenes and preparations start from it
-        {"alibaba2018", "load", "scenes"},
+        {"alibaba2018", "dumps", "load", "scenes"},
         {"twin"},
         {"prepare"},
     ],
@@ -114,7 +114,7 @@ ORDER = {
     "cli": [
         {"options", "outputs"},
         {"guard", "shown"},
-        {"bench", "compare", "plan", "reproduce", "serve", "trace", "train"},
+        {"bench", "cluster", "compare", "plan", "reproduce", "serve", "trace", "train"},
         {"demo"},  # shows its table as compare does
         {"__init__"},
     ],

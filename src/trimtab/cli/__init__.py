@@ -10,6 +10,7 @@ import typer
 
 from trimtab.cli import compare, demo, train
 from trimtab.cli.bench import bench
+from trimtab.cli.cluster import cluster
 from trimtab.cli.guard import guard
 from trimtab.cli.plan import plan
 from trimtab.cli.reproduce import reproduce
@@ -71,6 +72,7 @@ app.add_typer(reproduce.app)
 app.add_typer(plan.app, name="plan")
 trace.app.command("prepare", epilog=prepare.EPILOG)(prepare.trace_prepare)
 app.add_typer(trace.app, name="trace")
+app.add_typer(cluster.app, name="cluster")
 app.add_typer(serve.app, name="serve")
 guard(app)
 

@@ -1,14 +1,15 @@
 """Jobs from Slurm's accounting: what sacct prints.
 
     sacct --allusers --parsable2 --starttime 2025-03-01 --format \\
-        JobID,Submit,Start,End,ElapsedRaw,TimelimitRaw,State,AllocTRES,ReqTRES,Priority,User,Account
+        JobID,Submit,Start,End,ElapsedRaw,TimelimitRaw,State,AllocTRES,ReqTRES,Priority,\\
+        User,Account,Partition,QOS,Constraints,Reservation,SubmitLine
 
 `sacct --parsable` and `sacct --json` (Slurm 21.08 and later) are read as well. Fields may stand in
 any order; JobID, Submit, State and a run time (ElapsedRaw, Elapsed, or Start and End) are needed.
+SubmitLine, which may hold a |, stands last.
 """
 
 import json
-import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +23,18 @@ from trimtab.columns import MAX_DEVICES
 from trimtab.core import Workload
 from trimtab.errors import TraceError
 from trimtab.traces.readers.csv_rows import Rows, numbered, read_text
+from trimtab.traces.readers.sacct_json import job_fields
+from trimtab.traces.readers.sacct_labels import asked_models, labels_of, parents_of, waiting_limits
+from trimtab.traces.readers.slurm_text import (
+    AMOUNT,
+    MB_A_UNIT,
+    count,
+    gpus,
+    instant_s,
+    limit_s,
+    span_s,
+    tres,
+)
 
 RESOURCES = ("cpu", "mem_gb", "gpu")
 ENDED = (
@@ -37,13 +50,8 @@ FIELDS = (
     *("JobID", "Submit", "Start", "End", "ElapsedRaw", "Elapsed"),
     *("TimelimitRaw", "Timelimit", "State", "AllocTRES", "ReqTRES", "Priority"),
     *("User", "Account", "Partition", "NNodes", "NCPUS", "ReqMem"),
+    *("QOS", "Constraints", "Reservation", "ReqGRES", "tasks_at_once", "SubmitLine"),
 )
-NO_VALUE = ("", "Unknown", "None", "N/A", "0", "INVALID")  # of a time that did not come
-NO_LIMIT = ("", "UNLIMITED", "Partition_Limit", "INVALID")
-MB_A_UNIT = {"K": 1 / 1024, "M": 1.0, "": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
-FACTOR = {"": 1.0, "K": 1024.0, "M": 1024.0**2, "G": 1024.0**3, "T": 1024.0**4, "P": 1024.0**5}
-SPAN = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?")
-AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)([cn]?)")
 
 
 def read_sacct(
@@ -55,13 +63,16 @@ def read_sacct(
     that never ran or has not ended is dropped and counted in `meta["dropped"]`, also when strict;
     steps are passed over. Demand is what was allocated, or where that is not told what was asked;
     nodes of one job are taken to hold like shares, GPUs rounded up. `kind` is the GPU model asked
-    for, or "job". A job without a time limit requests the time it took. Times without a zone are
-    taken as UTC, so that the hour a clock gains in autumn shows twice.
+    for, or "job"; `labels` are what a job names of its site, and it waits for those it depends on.
+    A job without a time limit requests the time it took. Times without a zone are taken as UTC, so
+    that the hour a clock gains in autumn shows twice. `meta["recorded"]` has the starts and ends in
+    the cluster that was logged, `meta["epoch_s"]` the seconds since 1970 of time 0.
     """
     path = Path(path)
     text = read_text(path)
     reader = _of_json if text.lstrip().startswith("{") else _listed
     rows = reader(path, text, lenient)
+    limits = waiting_limits(rows["JobID"])
     _jobs_only(rows)
     _known_states(rows)
     _ended(rows, states)
@@ -70,7 +81,7 @@ def read_sacct(
     if not len(rows):
         raise TraceError(f"{path}: all jobs were dropped: {rows.dropped}; give another list")
     rows.keep(np.argsort(rows["submit_s"], kind="stable"))
-    return _workload(rows)
+    return _workload(rows, limits)
 
 
 def is_sacct(text: str) -> bool:
@@ -89,7 +100,8 @@ def _listed(path: Path, text: str, lenient: bool) -> Rows:
     header = lines[0][1]
     names = [name.strip() for name in header.split("|")]
     lines = [(number, line) for number, line in lines if line != header]  # lists put end to end
-    split = [line.split("|") for _, line in lines]
+    most = len(names) - 1 if names[-1] == "SubmitLine" else -1
+    split = [line.split("|", most) for _, line in lines]
     fit = np.array([len(fields) == len(names) for fields in split], bool)
     whole = Rows(path, {}, np.array([number for number, _ in lines], np.int64), lenient)
     if not fit.all():
@@ -126,7 +138,7 @@ def _of_json(path: Path, text: str, lenient: bool) -> Rows:
     """The jobs of the JSON as rows, whose `line` is their place in the list, counted from 1."""
     try:
         jobs = json.loads(text)["jobs"]
-        told = [_job(job) for job in jobs]
+        told = [job_fields(job) for job in jobs]
     except json.JSONDecodeError as error:
         problem = f"not JSON ({error.msg})"
         raise TraceError(f"{path}:{error.lineno}: {problem}; run sacct --json again") from None
@@ -137,44 +149,6 @@ def _of_json(path: Path, text: str, lenient: bool) -> Rows:
         ) from None
     table = {name: [job.get(name, "") for job in told] for name in FIELDS}
     return _rows(path, FIELDS, table, Rows(path, {}, np.arange(1, len(told) + 1), lenient))
-
-
-def _job(job: dict[str, Any]) -> dict[str, str]:
-    """A job in sacct's own words for the fields of its list."""
-    time, array, tres = job["time"], job.get("array") or {}, job.get("tres") or {}
-    state = job["state"]["current"]
-    task = _plain(array.get("task_id"))
-    in_array = _plain(array.get("job_id")) not in ("", "0") and task
-    return {
-        "JobID": f"{_plain(array['job_id'])}_{task}" if in_array else _plain(job["job_id"]),
-        "Submit": _plain(time["submission"]),
-        "Start": _plain(time.get("start")),
-        "End": _plain(time.get("end")),
-        "ElapsedRaw": _plain(time.get("elapsed")),
-        "TimelimitRaw": _plain(time.get("limit")),
-        "State": " ".join(state) if isinstance(state, list) else str(state),
-        "AllocTRES": _tres_text(tres.get("allocated")),
-        "ReqTRES": _tres_text(tres.get("requested")),
-        "Priority": _plain(job.get("priority")),
-        "User": str(job.get("user") or (job.get("association") or {}).get("user") or ""),
-        "Account": str(job.get("account") or ""),
-        "Partition": str(job.get("partition") or ""),
-        "NNodes": _plain(job.get("allocation_nodes")),
-    }
-
-
-def _plain(value: Any) -> str:
-    """A number as text; from Slurm 23.02 on it comes as {set, infinite, number}."""
-    if isinstance(value, dict):
-        value = value.get("number") if value.get("set", True) and not value.get("infinite") else ""
-    return "" if value is None else str(value)
-
-
-def _tres_text(listed: Any) -> str:
-    if not isinstance(listed, list):
-        return str(listed or "")
-    named = [(item["type"], item.get("name"), item["count"]) for item in listed]
-    return ",".join(f"{kind}/{name}={n}" if name else f"{kind}={n}" for kind, name, n in named)
 
 
 def _jobs_only(rows: Rows) -> None:
@@ -208,14 +182,17 @@ def _ended(rows: Rows, states: Sequence[str]) -> None:
     _pass_over(rows, ~over, "has not ended")
     state = state[over]
     _pass_over(rows, ~np.isin(state, list(states)), "ended in a state that is left out")
-    _convert(rows, "Start", "start_s", _instant_s, "is not a time")
-    _convert(rows, "End", "end_s", _instant_s, "is not a time")
+    _convert(rows, "Start", "start_s", instant_s, "is not a time")
+    _convert(rows, "End", "end_s", instant_s, "is not a time")
     rows.columns["work_s"] = rows["end_s"] - rows["start_s"]
     column = "End"
     if (rows["ElapsedRaw"] != "").any() or (rows["Elapsed"] != "").any():
         column = "ElapsedRaw" if (rows["ElapsedRaw"] != "").any() else "Elapsed"
-        _convert(rows, column, "work_s", _span_s, "is not a run time")
+        _convert(rows, column, "work_s", span_s, "is not a run time")
     rows.refuse(rows["work_s"] < 0, column, "is before the start")
+    start_s, end_s = rows["start_s"], rows["end_s"]
+    rows.columns["start_s"] = np.where(np.isnan(start_s), end_s - rows["work_s"], start_s)
+    rows.columns["end_s"] = np.where(np.isnan(end_s), start_s + rows["work_s"], end_s)
     _pass_over(rows, ~(rows["work_s"] > 0), "never ran, or for less than a second")
 
 
@@ -227,19 +204,20 @@ def _pass_over(rows: Rows, bad: Array, reason: str) -> None:
 
 
 def _times(rows: Rows) -> None:
-    _convert(rows, "Submit", "submit_s", _instant_s, "is not a time")
+    _convert(rows, "Submit", "submit_s", instant_s, "is not a time")
     rows.refuse(np.isnan(rows["submit_s"]), "Submit", "is missing")
     column = "TimelimitRaw" if (rows["TimelimitRaw"] != "").any() else "Timelimit"
-    _convert(rows, column, "request_s", _limit_s, "is not a time limit")
-    _convert(rows, "Priority", "priority", _count, "is not a number")
+    _convert(rows, column, "request_s", limit_s, "is not a time limit")
+    _convert(rows, "Priority", "priority", count, "is not a number")
 
 
 def _demand(rows: Rows) -> None:
-    """Columns cpu, mem_gb, gpu of a whole job, its nodes and the GPU model it asks for."""
-    _convert(rows, "AllocTRES", "held", _tres, "is not such as cpu=4,mem=16G,gres/gpu:v100=2")
-    _convert(rows, "ReqTRES", "asked", _tres, "is not such as cpu=4,mem=16G,gres/gpu:v100=2")
-    _convert(rows, "NNodes", "listed_nodes", _count, "is not a number of nodes")
-    _convert(rows, "NCPUS", "listed_cpus", _count, "is not a number of CPUs")
+    """Columns cpu, mem_gb, gpu of a whole job, and its nodes."""
+    _convert(rows, "AllocTRES", "held", tres, "is not such as cpu=4,mem=16G,gres/gpu:v100=2")
+    _convert(rows, "ReqTRES", "asked", tres, "is not such as cpu=4,mem=16G,gres/gpu:v100=2")
+    _convert(rows, "NNodes", "listed_nodes", count, "is not a number of nodes")
+    _convert(rows, "NCPUS", "listed_cpus", count, "is not a number of CPUs")
+    _convert(rows, "ReqGRES", "asked_gres", _gres, "is not such as gpu:v100:2")
     told = [asked | held for held, asked in zip(rows["held"], rows["asked"])]
     rows.columns["told"] = np.array(told, object)
     rows.columns["nodes"] = np.maximum(_amounts(rows, "node", "listed_nodes"), 1.0)
@@ -248,14 +226,13 @@ def _demand(rows: Rows) -> None:
     rows.columns["listed_mb"] = np.array([_req_mem_mb(*job) for job in per], np.float64)
     rows.refuse(np.isnan(rows["listed_mb"]), "ReqMem", "is not such as 16G, 4Gc or 4000M")
     rows.columns["mem_gb"] = _amounts(rows, "mem", "listed_mb") / 1024
-    rows.columns["gpu"] = np.array([_gpus(job) for job in rows["told"]], np.float64)
+    gpu = np.array([gpus(job) for job in rows["told"]], np.float64)
+    each = np.array([gpus(node) for node in rows["asked_gres"]], np.float64)
+    rows.columns["gpu"] = np.where(gpu > 0, gpu, each * rows["nodes"])
     nothing = (rows["cpu"] <= 0) & (rows["gpu"] <= 0)
     rows.refuse(nothing, "AllocTRES", "tells of no CPU and no GPU (add ReqTRES or NCPUS)")
     each = -(-rows["gpu"] // rows["nodes"])
     rows.refuse(each > MAX_DEVICES, "AllocTRES", f"has more than {MAX_DEVICES} GPUs a node")
-    both = zip(rows["asked"], rows["held"])
-    models = [_model(asked if _gpus(asked) else held) for asked, held in both]
-    rows.columns["kind"] = np.array(models, object)
 
 
 def _amounts(rows: Rows, name: str, listed: str) -> Array:
@@ -273,63 +250,10 @@ def _convert(rows: Rows, name: str, into: str, convert: Any, problem: str) -> No
         rows.columns[into] = rows[into].astype(np.float64)
 
 
-def _instant_s(text: str) -> float | None:
-    """Seconds since 1970 of an ISO time or of such seconds; NaN where Slurm has none."""
-    if text in NO_VALUE:
-        return np.nan
-    if text.isdigit():
-        return float(text)
-    try:
-        return _iso_s(text) if re.match(r"\d{4}-\d\d-\d\d", text) else None
-    except ValueError:
-        return None
-
-
-def _iso_s(text: str) -> float:
-    zone = re.search(r"(?:Z|([+-])(\d\d):?(\d\d))$", text)
-    bare = text[: zone.start()] if zone else text
-    offset_s = 0
-    if zone and zone[1]:
-        offset_s = (int(zone[2]) * 3600 + int(zone[3]) * 60) * (1 if zone[1] == "+" else -1)
-    return np.datetime64(bare, "ms").astype(np.int64) / 1000 - offset_s
-
-
-def _span_s(text: str) -> float | None:
-    """Seconds of 90, 01:30 or 1-00:01:30; NaN where the job has none."""
-    if text in NO_VALUE:
-        return np.nan
-    if re.fullmatch(r"-?\d+(\.\d+)?", text):
-        return float(text)
-    found = SPAN.fullmatch(text)
-    if not found:
-        return None
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
-    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
-
-
-def _limit_s(text: str) -> float | None:
-    """Seconds of a limit in minutes, or with colons; NaN where there is none."""
-    if text in NO_LIMIT:
-        return np.nan
-    return 60.0 * int(text) if text.isdigit() else _span_s(text)
-
-
-def _count(text: str) -> float | None:
-    """A number, 0 where there is none; Slurm writes 2048 as 2K."""
-    found = AMOUNT.fullmatch(text or "0")
-    return float(found[1]) * FACTOR[found[2]] if found and not found[3] else None
-
-
-def _tres(text: str) -> dict[str, float] | None:
-    """Amounts by name, memory in MB: {cpu: 4, mem: 16384, gres/gpu:v100: 2}."""
-    amounts = {}
-    for item in filter(None, text.split(",")):
-        name, _, amount = item.rpartition("=")
-        found = AMOUNT.fullmatch(amount)
-        if not name or not found:
-            return None
-        amounts[name] = float(found[1]) * (MB_A_UNIT if name == "mem" else FACTOR)[found[2]]
-    return amounts
+def _gres(text: str) -> dict[str, float] | None:
+    """GPUs a node of ReqGRES, which Slurm told until 20.11, such as PER_NODE:gpu:v100:2."""
+    parts = [part.removeprefix("PER_NODE:") for part in text.split(",")]
+    return tres(",".join(f"gres/{part}" for part in parts if part.startswith("gpu")))
 
 
 def _req_mem_mb(text: str, cpus: float, nodes: float) -> float:
@@ -342,42 +266,35 @@ def _req_mem_mb(text: str, cpus: float, nodes: float) -> float:
     return float(found[1]) * MB_A_UNIT[found[2]] * {"c": cpus, "n": nodes, "": 1.0}[found[3]]
 
 
-def _gpus(amounts: dict[str, float]) -> float:
-    """GPUs of a job: the sum that Slurm tells, or else that over the models."""
-    models = [n for name, n in amounts.items() if name.startswith("gres/gpu:")]
-    return amounts.get("gres/gpu", sum(models))
-
-
-def _model(amounts: dict[str, float]) -> str:
-    """The GPU model of which there are most, or "job"."""
-    models = {n: name for name, n in reversed(amounts.items()) if name.startswith("gres/gpu:")}
-    return models[max(models)].removeprefix("gres/gpu:") if models else "job"
-
-
-def _workload(rows: Rows) -> Workload:
+def _workload(rows: Rows, limits: dict[str, str]) -> Workload:
     nodes = rows["nodes"]
-    gpus = -(-rows["gpu"] // nodes)
-    demand = np.stack((rows["cpu"] / nodes, rows["mem_gb"] / nodes, gpus), axis=1)
+    each = -(-rows["gpu"] // nodes)
+    demand = np.stack((rows["cpu"] / nodes, rows["mem_gb"] / nodes, each), axis=1)
     limited = ~np.isnan(rows["request_s"])
     account = [a or user or "unknown" for a, user in zip(rows["Account"], rows["User"])]
-    kinds, kind = numbered(rows["kind"])
+    models = asked_models(rows)
+    kinds, kind = numbered(np.array([model or "job" for model in models], object))
     tenants, tenant = numbered(np.array(account, object))
     statuses, status = numbered(rows["state"])
     partitions, partition = numbered(rows["Partition"])
+    after, left_out = parents_of(rows)
+    epoch_s = rows["submit_s"][0]
     return workload(
-        rows["submit_s"] - rows["submit_s"][0],
+        rows["submit_s"] - epoch_s,
         rows["work_s"],
         demand,
         resources=RESOURCES,
         request_s=np.where(limited, rows["request_s"], rows["work_s"]),
         priority=rows["priority"],
         instances=nodes.astype(np.int64),
-        gpus=gpus.astype(np.int64),
+        gpus=each.astype(np.int64),
         kind=kind,
         kinds=kinds,
         tenant=tenant,
         tenants=tenants,
         job_id=rows["JobID"].astype(str),
+        after=after,
+        labels=labels_of(rows, models, limits),
         source=rows.path.name,
         meta={
             "status": status,
@@ -385,8 +302,11 @@ def _workload(rows: Rows) -> Workload:
             "partition": partition,
             "partitions": list(partitions),
             "wait_s": rows["start_s"] - rows["submit_s"],  # in the cluster that was logged
+            "recorded": {"start_s": rows["start_s"] - epoch_s, "end_s": rows["end_s"] - epoch_s},
+            "epoch_s": float(epoch_s),
             "no_limit": int((~limited).sum()),
-            "uneven_gpus": int((gpus * nodes != rows["gpu"]).sum()),
+            "uneven_gpus": int((each * nodes != rows["gpu"]).sum()),
+            "dependencies_left_out": left_out,
             "dropped": rows.dropped,
         },
     )

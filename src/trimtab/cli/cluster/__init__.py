@@ -1,0 +1,1 @@
+"""`trimtab cluster`: cluster files."""

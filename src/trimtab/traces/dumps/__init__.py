@@ -1,0 +1,1 @@
+"""Clusters from what their own tools print: Slurm's scontrol, sinfo and sacctmgr, and kubectl."""
