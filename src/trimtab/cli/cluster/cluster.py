@@ -127,12 +127,12 @@ def written(understood: Any, to: Path) -> None:
     kinds = [f"{row['nodes']} {row['kind']}" for row in described(made)["kinds"]]
     site = made.site
     rules = [
-        f"{len(rows)} {noun}"
+        f"{len(rows)} {noun}{'s' * (len(rows) != 1 and noun != 'QOS')}"
         for noun, rows in (
-            ("partitions", site.partitions),
+            ("partition", site.partitions),
             ("QOS", site.qos),
-            ("accounts", site.accounts),
-            ("reservations", site.reservations),
+            ("account", site.accounts),
+            ("reservation", site.reservations),
         )
         if rows
     ]

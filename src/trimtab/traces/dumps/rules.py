@@ -48,6 +48,7 @@ OF_ACCOUNT = (
     *("GrpSubmit", "GrpWall", "GrpTRESMins", "GrpTRESRunMins", "MaxJobs", "MaxSubmit"),
     *("MaxTRESMins", "MaxTRESPerNode"),
 )
+OF_USER = ("GrpTRES", "GrpJobs", "MaxTRES", "MaxWall", *OF_ACCOUNT)
 LIMITED = {"cpu": "cpu", "mem": "mem_gb", "gres/gpu": "gpu", "node": "nodes"}
 MB_A_GB = 1024
 
@@ -126,7 +127,7 @@ def _partition(
         up=record.said("State").upper() in ("UP", ""),
         max_s=_limit_s(record, "MaxTime"),
         default_s=_limit_s(record, "DefaultTime"),
-        min_nodes=_number(record, "MinNodes", 0),
+        min_nodes=least if (least := _number(record, "MinNodes", 0)) > 1 else 0,
         max_nodes=_number(record, "MaxNodes", inf),
         tier=int(_number(record, "PriorityTier", 1)),
         factor=_number(record, "PriorityJobFactor", 1),
@@ -174,6 +175,7 @@ def accounts(records: Iterable[Record], notes: list[str]) -> list[Account]:
         raise rows[0].mistake("Cluster", problem)
     made: dict[str, Account] = {}
     users: dict[str, dict[str, float]] = {}
+    limits: dict[str, Record] = {}
     above: list[tuple[int, str]] = []  # in a tree, depth and name of the accounts over this line
     for row in rows:
         written = row.fields.get("account", "")
@@ -181,8 +183,11 @@ def accounts(records: Iterable[Record], notes: list[str]) -> list[Account]:
         user = row.said("User").strip()
         if user:
             users.setdefault(name, {})[user] = _shares(row, f"user {user} of {name}", notes)
-            _unmodelled(row, f"user {user} of {name}", _of_user(row), notes)
+            # what stands there again is inherited
+            own = {field: (limits.get(name, row).said(field).upper(),) for field in OF_USER}
+            _unmodelled(row, f"user {user} of {name}", own, notes)
             continue
+        limits[name] = row
         above = [one for one in above if one[0] < depth] + [(depth, name)]
         if name in ("root", ""):
             continue
@@ -244,17 +249,12 @@ def reservations(
     return made
 
 
-def _of_user(row: Record) -> dict[str, tuple[str, ...]]:
-    """The limits of a user's own, which are not modelled; inherited ones stand there again."""
-    return dict.fromkeys(("GrpTRES", "GrpJobs", *OF_ACCOUNT), ())
-
-
 def _unmodelled(
     record: Record, where: str, usual: Mapping[str, tuple[str, ...]], notes: list[str]
 ) -> None:
     for field, plain in usual.items():
         text = record.said(field)
-        if text and text not in plain:
+        if text and text.upper() not in plain:
             notes.append(f"{where}: {field}={text} is not modelled")
 
 

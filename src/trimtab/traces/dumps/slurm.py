@@ -61,6 +61,9 @@ def from_slurm(files: Sequence[str | Path], *, keep_down: bool = False) -> Under
             f"{', '.join(name for name, _ in texts)}: no dump tells of nodes; add what scontrol "
             "show node prints"
         )
+    silent = [node.name for node in nodes if not node.state]
+    if silent and not keep_down:
+        notes.append(f"{folded(silent)}: no state is told, taken as up (sinfo tells it with %T)")
     gone = [] if keep_down else [node for node in nodes if away(node)]
     kept = [node for node in nodes if node not in gone]
     if gone:

@@ -10,6 +10,7 @@ SubmitLine, which may hold a |, stands last.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +25,13 @@ from trimtab.core import Workload
 from trimtab.errors import TraceError
 from trimtab.traces.readers.csv_rows import Rows, numbered, read_text
 from trimtab.traces.readers.sacct_json import job_fields
-from trimtab.traces.readers.sacct_labels import asked_models, labels_of, parents_of, waiting_limits
+from trimtab.traces.readers.sacct_labels import (
+    asked_models,
+    labels_of,
+    parents_of,
+    waiting_limits,
+    whole_nodes,
+)
 from trimtab.traces.readers.slurm_text import (
     AMOUNT,
     MB_A_UNIT,
@@ -36,6 +43,7 @@ from trimtab.traces.readers.slurm_text import (
     tres,
 )
 
+NOT_NUMBER = re.compile(r"\D")
 RESOURCES = ("cpu", "mem_gb", "gpu")
 ENDED = (
     *("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "PREEMPTED"),
@@ -62,7 +70,8 @@ def read_sacct(
     A job that ended in one of `states` is kept however it ended, for it held what it was given. One
     that never ran or has not ended is dropped and counted in `meta["dropped"]`, also when strict;
     steps are passed over. Demand is what was allocated, or where that is not told what was asked;
-    nodes of one job are taken to hold like shares, GPUs rounded up. `kind` is the GPU model asked
+    of a job with whole nodes (--exclusive) what was asked. Nodes of one job are taken to hold like
+    shares, GPUs rounded up. `kind` is the GPU model asked
     for, or "job"; `labels` are what a job names of its site, and it waits for those it depends on.
     A job without a time limit requests the time it took. Times without a zone are taken as UTC, so
     that the hour a clock gains in autumn shows twice. `meta["recorded"]` has the starts and ends in
@@ -80,7 +89,9 @@ def read_sacct(
     _demand(rows)
     if not len(rows):
         raise TraceError(f"{path}: all jobs were dropped: {rows.dropped}; give another list")
-    rows.keep(np.argsort(rows["submit_s"], kind="stable"))
+    # of one second, by number: a job comes after those that it depends on
+    number = np.array([float(NOT_NUMBER.split(job_id)[0] or 0) for job_id in rows["JobID"]])
+    rows.keep(np.lexsort((number, rows["submit_s"])))
     return _workload(rows, limits)
 
 
@@ -218,7 +229,10 @@ def _demand(rows: Rows) -> None:
     _convert(rows, "NNodes", "listed_nodes", count, "is not a number of nodes")
     _convert(rows, "NCPUS", "listed_cpus", count, "is not a number of CPUs")
     _convert(rows, "ReqGRES", "asked_gres", _gres, "is not such as gpu:v100:2")
-    told = [asked | held for held, asked in zip(rows["held"], rows["asked"])]
+    # who has whole nodes is given all that is on them, and needs what it asked for
+    alone = whole_nodes(rows)
+    both = zip(rows["held"], rows["asked"], alone)
+    told = [asked if whole and "cpu" in asked else asked | held for held, asked, whole in both]
     rows.columns["told"] = np.array(told, object)
     rows.columns["nodes"] = np.maximum(_amounts(rows, "node", "listed_nodes"), 1.0)
     rows.columns["cpu"] = _amounts(rows, "cpu", "listed_cpus")

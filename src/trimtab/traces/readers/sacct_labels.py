@@ -46,6 +46,11 @@ def waiting_limits(job_ids: Array) -> dict[str, str]:
     return {one[1]: one[2] for one in found if one}
 
 
+def whole_nodes(rows: Rows) -> list[bool]:
+    """Which jobs were submitted for whole nodes."""
+    return ["--exclusive" in submitted(line) for line in rows["SubmitLine"]]
+
+
 def asked_models(rows: Rows) -> Array:
     """The GPU model that each job asks for, "" where it takes any.
 

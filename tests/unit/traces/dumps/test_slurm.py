@@ -249,6 +249,26 @@ def test_what_is_not_modelled_is_said_by_name(tmp_path):
     assert made.capacity[0, 2] == 3 and made.site.partitions[0].qos == ""
 
 
+def test_a_list_without_states_is_taken_as_up_and_says_so(tmp_path):
+    text = "NODELIST CPUS MEMORY GRES\nn1 4 1000 (null)\nn2 4 1000 (null)\n"
+    made, _, notes = from_slurm(written(tmp_path, text))
+    assert len(made) == 2 and notes == [
+        "n[1-2]: no state is told, taken as up (sinfo tells it with %T)"
+    ]
+
+
+def test_limits_that_a_user_inherits_are_said_once(tmp_path):
+    text = versions.nodes_text("22.05") + "\nCluster|Account|User|Share|ParentName|MaxJobs\n"
+    text += "tt|root||1||\ntt|art||1|root|20\ntt|art|ana|1||20\ntt|art|bo|1||5\n"
+    made, _, notes = from_slurm(written(tmp_path, text))
+    said = [note for note in notes if "MaxJobs" in note]
+    assert said == [
+        "account art: MaxJobs=20 is not modelled",
+        "user bo of art: MaxJobs=5 is not modelled",
+    ]
+    assert made.site.accounts == (Account("art", users={"ana": 1, "bo": 1}),)
+
+
 def test_two_clusters_in_one_list_of_accounts_are_refused(tmp_path):
     text = versions.assoc_text("23.11").replace("tt| art", "other| art")
     with pytest.raises(TraceError, match=r"is one of 2 .*add cluster=NAME"):

@@ -137,7 +137,7 @@ def assoc_text(version: str) -> str:
         "|GrpTRESMins|MaxJobs|MaxTRES|MaxTRESPerNode|MaxSubmit|MaxWall|MaxTRESMins|QOS|Def QOS"
         "|GrpTRESRunMins"
     )
-    rows = [("root", "", "1", ""), ("root", "root", "1", ""), (" science", "", "3", "cpu=500")]
+    rows = [("root", "", "1", ""), (" root", "root", "1", ""), (" science", "", "3", "cpu=500")]
     rows += [
         ("  physics", "", "2", ""),
         ("  physics", "ana", "1", ""),

@@ -135,3 +135,18 @@ def test_starts_and_ends_that_were_recorded_have_the_clock_of_the_submissions(tm
     assert work.meta["epoch_s"] == 1740823200
     cut = work.window(1, 2)
     assert len(cut.meta["recorded"]["start_s"]) == 2
+
+
+def test_a_job_with_whole_nodes_needs_what_it_asked_for(tmp_path):
+    # as Slurm 22.05 counts a job of one CPU that had a node of 8 with 2 GPUs for itself
+    tres = {"AllocTRES": "billing=8,cpu=8,gres/gpu=2,mem=4000M,node=1"}
+    tres |= {"ReqTRES": "billing=1,cpu=1,mem=500M,node=1"}
+    work = rows(tmp_path, tres | {"SubmitLine": "sbatch --exclusive x"}, tres)
+    assert work.demand[:, 0].tolist() == [1, 8] and work.demand[:, 2].tolist() == [0, 2]
+
+
+def test_jobs_of_one_second_are_in_the_order_of_their_numbers(tmp_path):
+    at = {"Submit": "2025-03-01T10:00:00"}
+    waits = at | {"JobID": "5", "SubmitLine": "sbatch -d afterok:4 x"}
+    work = rows(tmp_path, waits, at | {"JobID": "4_2"}, at | {"JobID": "4_1"})
+    assert work.job_id.tolist() == ["4_2", "4_1", "5"] and work.after_idx.tolist() == [0, 1]
