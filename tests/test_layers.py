@@ -93,7 +93,7 @@ ORDER = {
     "policies": [
         {"networks"},
         {"code", "rule", "sb3"},
-        {"baselines", "adlro", "dqn"},
+        {"baselines", "adlro", "dqn", "slurm"},
         {"__init__"},  # finds a policy by its name
     ],
     "reproduce": [{"options", "tables", "trials"}, {"adlro", "llm", "slim"}, {"__init__"}],

@@ -290,6 +290,7 @@ class Snapshot(NamedTuple):
     quota_used: Array = np.zeros((0, 0))  # (Q, R + 2) as Quotas.cap
     gates: Array = NO_GATES  # (V,) GATE
     reserved: Array | None = None  # (J,) row of gates that the job may pass, -1 = none
+    names: Array | None = None  # (N,) of the nodes, as a site's partitions list them
 
 
 class Mix(NamedTuple):

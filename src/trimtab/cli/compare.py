@@ -29,6 +29,8 @@ app = typer.Typer()
 OURS = {  # what the policies by name do; other packages' are listed with their place
     "mct": "minimum completion time: each job, oldest first, where it is expected to end first",
     "fluid": "routes job kinds over node kinds by a linear programme; preempts and steals",
+    "slurm": "what Slurm does: multifactor priority with fair share, its main scheduler and its "
+    "backfill, as the cluster's slurm section says",
     "gavel": "shares of time on node kinds by a linear programme over jobs, in rounds; preempts",
     "adlro": "learned: chooses pairs of job and node, stops and moves jobs (ADLRO); adlro:PATH "
     "takes a network that `trimtab train adlro` made",

@@ -34,6 +34,7 @@ BY_NAME: dict[str, str] = {
     "mct": "trimtab.policies.baselines.completion:CompletionPolicy",
     "fluid": "trimtab.policies.baselines.fluid:FluidPolicy",
     "gavel": "trimtab.policies.baselines.gavel:GavelPolicy",
+    "slurm": "trimtab.policies.slurm.policy:SlurmPolicy",
     "sb3": "trimtab.policies.sb3:SB3Policy",
 }
 # name -> the learner whose networks it takes

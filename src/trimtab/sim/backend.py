@@ -120,6 +120,7 @@ class SimBackend:
             quota_used=frozen(world.quota_used[0]),
             gates=self.cluster.gates,
             reserved=self.workload.reserved,
+            names=self.cluster.names,
         )
 
     def apply(self, decision: Decision) -> Event:

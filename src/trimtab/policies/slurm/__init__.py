@@ -1,0 +1,1 @@
+"""Slurm's own rule: multifactor priority, its main scheduler and its backfill."""
