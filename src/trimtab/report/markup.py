@@ -29,6 +29,7 @@ h2{font-size:1.27rem;margin:2.5rem 0 .4rem;padding-bottom:.27rem;
 border-bottom:1px solid var(--line)}
 h3{font-size:1rem;margin:1.6rem 0 .13rem;overflow-wrap:anywhere}
 p{margin:.53rem 0;max-width:78ch;overflow-wrap:anywhere}
+p.faint{font-size:.9rem}
 p.warn{border-left:.27rem solid var(--c4);background:var(--soft);padding:.5rem .8rem}
 dl.facts{display:grid;grid-template-columns:max-content 1fr;gap:.13rem 1rem;
 margin:0;font-size:.93rem}

@@ -14,9 +14,16 @@ from trimtab.core import Profile
 from trimtab.files import write_whole
 from trimtab.metrics import RECORDED, Result, measure
 from trimtab.report.compare.bars import bars, drawn_metrics
+from trimtab.report.compare.groups import beside_record, by_groups
 from trimtab.report.compare.plots import drawn, paint
 from trimtab.report.compare.scene import cluster, meanings, workload
-from trimtab.report.compare.sections import distributions, gantts, left_out, over_time
+from trimtab.report.compare.sections import (
+    distributions,
+    gantts,
+    is_packing,
+    left_out,
+    over_time,
+)
 from trimtab.report.compare.table import (
     Column,
     Row,
@@ -82,12 +89,15 @@ def page(
     rows = summary(results, measured)
     groups = by_policy(results)
     groups = {row.policy: groups[row.policy] for row in rows}
+    waits, packing = unit_of("wait_mean_s", rows), is_packing(groups)
     parts = [
         _header(results, rows, title, command, now),
         "<main>",
         _outcome(rows, groups),
         "".join(f"<h2>Notes</h2>{bullets(notes)}" if notes else ""),
-        distributions(groups, unit_of("wait_mean_s", rows)),
+        beside_record(groups, waits),
+        distributions(groups, waits),
+        "" if packing else by_groups(groups, waits),
         over_time(groups, profile),
         gantts(groups),
         workload(results),

@@ -116,6 +116,7 @@ def _distributions(ax: Axes, pooled: Mapping[str, Array]) -> None:
         ax.step(*start, where="post", color=colour, label=short(key), **_stroke(key))
     # where most do not wait, the differences are all in the upper part
     ax.set_ylim(max(math.floor(10 * least - 1) / 10, 0.0) if least > 0.5 else 0.0, 1.01)
+    ax.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     ax.set_ylabel("share of jobs")
     ax.xaxis.set_minor_locator(NullLocator())

@@ -233,7 +233,7 @@ def test_a_name_that_is_no_unicode_can_be_written(tmp_path):
 
 def test_every_plot_but_what_ran_where_has_a_sheet_for_a_phone(tmp_path):
     text = report(tmp_path, [pool("fcfs"), pool("sjf", delay_s=3.0)])
-    assert text.count('<svg class="desk"') == text.count('<svg class="phone"') == 5
+    assert text.count('<svg class="desk"') == text.count('<svg class="phone"') == 6
     assert "max-width:46rem" in text and "prefers-color-scheme:dark" in text
 
 
