@@ -86,7 +86,7 @@ def workload(
         labels=dict(labels or {}),
     )
     check_workload(made)
-    made.jobs["like"] = _likeness(made)
+    made.jobs["like"] = likeness(made)
     return made
 
 
@@ -104,7 +104,7 @@ def _parents(after: Any, count: int, source: str) -> tuple[Array | None, Array |
     return ptr, idx
 
 
-def _likeness(made: Workload) -> Array:
+def likeness(made: Workload) -> Array:
     """Number the distinct requests, so that one refusal in a pass answers for all its like."""
     if not len(made):
         return np.zeros(0, np.int64)

@@ -234,6 +234,10 @@ class Cluster:
     def name(self, node: int) -> str:
         return f"node-{node}" if self.names is None else str(self.names[node])
 
+    def node_names(self) -> Array:
+        """(N,) strings."""
+        return np.array([self.name(node) for node in range(len(self))])
+
     def only(self, nodes: Array) -> Cluster:
         """These rows of the nodes, in this order."""
         return replace(

@@ -26,6 +26,8 @@ ARRAY = "array"  # job id and how many tasks may run at once: 1234%4
 EXCLUSIVE = "exclusive"  # "yes" = no other job on its nodes
 ASKS = (PARTITION, GPU_KIND, CONSTRAINT, RESERVATION, QOS, ACCOUNT, USER, ARRAY, EXCLUSIVE)
 
+WHOLE = "whole node"  # a resource, one a node, that keeps others off the nodes of exclusive jobs
+
 # At most so much at once, by resource of the cluster (cpu, mem_gb, gpu) or "jobs" or "nodes".
 Limits = Mapping[str, float]
 

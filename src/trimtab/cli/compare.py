@@ -242,7 +242,7 @@ def show_results(
     out.print(as_rich(summary(results, measured or metrics_of), keys=keys))
     out.print(
         f"{work.source}: {len(work):,} jobs on {len(cluster):,} nodes "
-        f"({', '.join(cluster.kinds)}); "
+        f"({', '.join(dict.fromkeys(cluster.kinds))}); "
         f"seeds {seeds[0]}..{seeds[-1]}; {command_line()}",
         highlight=False,
         soft_wrap=True,

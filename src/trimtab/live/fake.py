@@ -66,6 +66,9 @@ class FakeBackend:
             move_s=seen.move_s,
             live_migration=seen.live_migration,
             mix=seen.mix,
+            labels=seen.labels,
+            quotas=seen.quotas,
+            reserved=seen.reserved,
             window_s=window_s,
             windows=seen.recent.shape[1],
         )

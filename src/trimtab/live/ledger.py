@@ -201,6 +201,7 @@ class Ledger:
             return why, start, ()
         for node, mask in zip(start.nodes, devices, strict=True):
             room.take(start.job, node, start.shape, -1, mask)  # the mirror books it for good
+        room.book_quotas(start.job, start.shape, count, -1)
         sent = replace(start, devices=devices if any(devices) else ())
         ends = self._run_ends(start.nodes, devices, gang=bool(ask["gang"]))
         return (
@@ -235,9 +236,13 @@ class Ledger:
         old = list(zip(run.nodes, run.devices, strict=True))
         for node, mask in old:
             room.take(job, node, run.shape, -1, mask)
+        room.book_quotas(job, run.shape, len(nodes), -1)
         why, devices = room.book(job, nodes, shape)
         for node, mask in zip(nodes, devices):
             room.take(job, node, shape, -1, mask)
+        if not why:
+            room.book_quotas(job, shape, len(nodes), -1)
+        room.book_quotas(job, run.shape, len(nodes), 1)
         for node, mask in old:
             room.take(job, node, run.shape, 1, mask)
         return why, decision, (run._replace(nodes=nodes, devices=devices, shape=shape),)

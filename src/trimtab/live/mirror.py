@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from trimtab.arrays import Array
 from trimtab.columns import JOB, NODE_STATE, PIECE, RUN, STATE, TOTALS
 from trimtab.core import Cluster, Mix, Profile, Snapshot, Status
 from trimtab.rules.room import Room
+from trimtab.site import WHOLE, Labels, Quotas
 
 NO_MIX = Mix(np.zeros(0, JOB), np.zeros((0, 0)), np.zeros(0))
 
@@ -40,6 +42,9 @@ class Mirror:
         move_s: float | None = None,  # None = startup_s
         live_migration: bool = False,
         mix: Mix | None = None,
+        labels: Mapping[str, Labels] | None = None,
+        quotas: Quotas | None = None,
+        reserved: Array | None = None,
         window_s: float = 300.0,
         windows: int = 8,
     ) -> None:
@@ -64,7 +69,15 @@ class Mirror:
             gpu_mem_free=has * cluster.nodes["gpu_mem_gb"][:, None],
             scale=np.array([shape.scale for shape in profile.shapes]),
             resources=cluster.resources,
+            quotas=quotas,
+            quota_used=np.zeros((0, 0) if quotas is None else quotas.cap.shape),
+            gates=cluster.gates,
+            reserved=reserved,
+            rate=profile.rate,
+            worst_link=float(cluster.link.min()),
+            startup_s=startup_s,
         )
+        self.labels = labels or {}
         self.node_state = node_state
         self.runs, self.pieces = np.zeros(0, RUN), np.zeros(0, PIECE)
         self._free_runs: list[int] = []
@@ -124,6 +137,7 @@ class Mirror:
         """A new run, first of the job's list; neighbouring instances on a node share a piece."""
         if not self._free_runs:
             self.runs, self._free_runs = _longer(self.runs)
+            self.room.runs = self.runs
             self.runs["job"][self._free_runs] = -1
         run = self._free_runs.pop()
         rec, state = self.runs[run], self.state[job]
@@ -141,6 +155,7 @@ class Mirror:
                 end += 1
             self._add_piece(job, run, node, end - i, mask)
             i = end
+        self.room.book_quotas(job, held.shape, len(held.nodes), 1)
 
     def _add_piece(self, job: int, run: int, node: int, count: int, devices: int) -> None:
         if not self._free_pieces:
@@ -164,7 +179,9 @@ class Mirror:
             while piece >= 0:
                 piece = self._drop_piece(job, piece)
             state["run"] = self.runs[run]["sibling"]
-            self.runs[run]["job"] = -1
+            rec = self.runs[run]
+            self.room.book_quotas(job, int(rec["shape"]), int(rec["instances"]), -1)
+            rec["job"] = -1
             self._free_runs.append(run)
 
     def _drop_piece(self, job: int, piece: int) -> int:
@@ -209,12 +226,13 @@ class Mirror:
             total["contended_s"] += dt
             total["held_s"] += self._held_share() * dt
         self._roll(now_s)
-        self.now_s = now_s
+        self.now_s = self.room.now_s = now_s
 
     def _held_share(self) -> float:
         """What is booked of the whole cluster, as a mean over its resources."""
-        has = self.cluster.capacity.sum(axis=0)
-        booked = (self.cluster.capacity - self.room.free).sum(axis=0)
+        shown = [r for r, name in enumerate(self.cluster.resources) if name != WHOLE]
+        has = self.cluster.capacity[:, shown].sum(axis=0)
+        booked = (self.cluster.capacity - self.room.free)[:, shown].sum(axis=0)
         return float(np.divide(booked, has, out=np.zeros(len(has)), where=has > 0).mean())
 
     def _roll(self, now_s: float) -> None:
@@ -260,6 +278,12 @@ class Mirror:
             totals=self.totals.copy()[0],
             move_s=self.move_s,
             live_migration=self.live_migration,
+            site=self.cluster.site,
+            labels=self.labels,
+            quotas=room.quotas,
+            quota_used=_frozen(room.quota_used),
+            gates=_frozen(room.gates),
+            reserved=room.reserved,
         )
 
 

@@ -43,6 +43,7 @@ HEAD = np.dtype(
         ("held", "f8"),  # allocated share of the cluster, mean over resources
         ("jobs", "i8"),  # real rows: what is behind them is padding
         ("nodes", "i8"),
+        ("resources", "i8"),  # that are counted: one that keeps jobs apart stands behind them
         ("submitted", "i8"),  # rows before this one have been
         ("outage", "i8"),  # the next row of World.outage
         ("cancel", "i8"),  # the next row of World.cancel

@@ -103,7 +103,7 @@ def piece_use(w, c, job, node, count, shape):
 def hold_share(w, c, job, shape, instances):
     """Count what a run holds of the whole cluster, as a mean over its resources."""
     share = 0.0
-    resources = w.demand.shape[2]
+    resources = w.head[c].resources
     for r in range(resources):
         if w.capacity_sum[c, r] > 0.0:
             share += w.demand[c, job, r] * w.scale[shape] / w.capacity_sum[c, r]

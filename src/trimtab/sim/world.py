@@ -13,7 +13,7 @@ from trimtab.columns import JOB, NODE, NODE_STATE, PIECE, RUN, STATE, TOTALS, TR
 from trimtab.core import Cluster, Mix, Profile, Workload
 from trimtab.errors import TraceError
 from trimtab.rules.world import CONF, ENTRY, HEAD, LOG, OUTAGE, World
-from trimtab.site import GATE
+from trimtab.site import GATE, WHOLE
 
 
 @dataclass(frozen=True)
@@ -306,6 +306,7 @@ def _lay(world: World, c: int, workload: Workload, cluster: Cluster, cancels: Ar
     """Copy a workload and cluster into rows; padding jobs have ended, padding nodes are down."""
     rows = len(workload)
     world.head[c]["jobs"], world.head[c]["nodes"] = rows, len(cluster)
+    world.head[c]["resources"] = sum(name != WHOLE for name in cluster.resources)
     world.jobs[c, :rows] = workload.jobs
     world.demand[c, :rows] = workload.demand
     world.truth[c, :rows] = workload.truth

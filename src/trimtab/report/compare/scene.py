@@ -12,6 +12,7 @@ from trimtab.core import Cluster, Workload
 from trimtab.metrics import ABOUT, Result
 from trimtab.report.compare.table import Row, columns
 from trimtab.report.markup import facts, named, plain_table, table
+from trimtab.site import WHOLE
 from trimtab.units import amount, amounts, duration, figures, unit
 
 MOST_COLUMNS = 20  # policies beside each other
@@ -76,16 +77,17 @@ def _kinds(work: Workload, timed: bool) -> str:
     kind = work.jobs["kind"]
     count = np.bincount(kind, minlength=len(work.kinds))
     size_s, named = _run_unit(work)
+    shown = [r for r, name in enumerate(work.resources) if name != WHOLE]
     rows = []
     for k in np.argsort(-count, kind="stable")[: int((count > 0).sum())]:
         own = kind == k
         median_s = float(np.median(work.truth["work_s"][own]))
         ran = figures(median_s / size_s) if np.isfinite(median_s) else "without end"
         run = [ran] if timed else []
-        asks = [amount(float(value)) for value in np.median(work.demand[own], axis=0)]
+        asks = [amount(float(value)) for value in np.median(work.demand[own][:, shown], axis=0)]
         rows.append([work.kinds[k], f"{count[k]:,}", f"{count[k] / len(work):.1%}", *run, *asks])
     run = [f"median run ({named})"] if timed else []
-    asks = [f"median {name}" for name in work.resources]
+    asks = [f"median {work.resources[r]}" for r in shown]
     return plain_table(["kind", "jobs", "share", *run, *asks], rows)
 
 
@@ -102,21 +104,23 @@ def _spread(values: Array) -> tuple[float, float, float, float]:
 
 def cluster(machine: Cluster) -> str:
     rows = []
-    for k, kind in enumerate(machine.kinds):
-        own = machine.nodes["kind"] == k
+    shown = [r for r, name in enumerate(machine.resources) if name != WHOLE]
+    kinds = np.array(machine.kinds)[machine.nodes["kind"]]  # what partitions split keeps its name
+    for kind in dict.fromkeys(machine.kinds):
+        own = kinds == kind
         if not own.any():
             continue
-        each = [amounts(machine.capacity[own, r]) for r in range(len(machine.resources))]
+        each = [amounts(machine.capacity[own, r]) for r in shown]
         extra = [amounts(machine.nodes[name][own]) for name in ("gpu_mem_gb", "idle_w", "peak_w")]
         rows.append([kind, f"{int(own.sum()):,}", *each, *extra])
-    total = [amount(float(machine.capacity[:, r].sum())) for r in range(len(machine.resources))]
+    total = [amount(float(machine.capacity[:, r].sum())) for r in shown]
     rows.append(
         ["all", f"{len(machine):,}", *total, "", "", amount(float(machine.nodes["peak_w"].sum()))]
     )
     head = [
         "kind",
         "nodes",
-        *(f"{name} a node" for name in machine.resources),
+        *(f"{machine.resources[r]} a node" for r in shown),
         "GPU memory (GB)",
         "idle (W)",
         "peak (W)",

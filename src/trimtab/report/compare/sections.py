@@ -161,9 +161,10 @@ def _by_kind(
     """The allocated share a node kind, for the policy at the top of the table."""
     policy = next((key for key in first if key != RECORDED), RECORDED)
     result = first[policy]
+    kinds = result.cluster.kinds  # what partitions split keeps its name
     lines = {
-        kind: series.allocated(result, k, scale=scale)
-        for k, kind in enumerate(result.cluster.kinds)
+        name: series.allocated(result, [k for k, of in enumerate(kinds) if of == name], scale=scale)
+        for name in kinds
     }
     known = {kind: of for kind, of in lines.items() if of is not None and len(of.time_s)}
     if result.log is None or len(known) < 2:

@@ -8,7 +8,7 @@ to last the array's mean wall time an instance, which is exact where all run at 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -236,9 +236,9 @@ def amounts(result: Result) -> tuple[Array, Array]:
 
 
 def allocated(
-    result: Result, node_kind: int | None = None, scale: Array | None = None
+    result: Result, node_kind: int | Sequence[int] | None = None, scale: Array | None = None
 ) -> Steps | None:
-    """Allocated share of the measured resource, of all nodes or of one kind.
+    """Allocated share of the measured resource, of all nodes or of one kind or some.
 
     `scale` is that of the profile's shapes, 1 where not given. Without a log a job holds its nodes
     from its first start to its end, and kinds are not told apart: None for one of several.
@@ -247,7 +247,7 @@ def allocated(
     inside = (
         np.ones(len(capacity), bool)
         if node_kind is None
-        else result.cluster.nodes["kind"] == node_kind
+        else np.isin(result.cluster.nodes["kind"], node_kind)
     )
     total = float(capacity[inside].sum())
     if result.log is None:

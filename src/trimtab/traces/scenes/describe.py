@@ -9,6 +9,7 @@ from trimtab.arrays import Array
 from trimtab.build import uniform_profile
 from trimtab.core import Cluster, Profile, Workload
 from trimtab.errors import TraceError
+from trimtab.site import WHOLE
 
 QUANTILES = (25, 50, 75, 90, 95, 99)
 WINDOWS_S = (1, 60, 3600)
@@ -36,7 +37,11 @@ def describe(
         "count_variance_to_mean": {str(w): _dispersion(submit_s, w) for w in WINDOWS_S},
         "work_s": _quantiles(truth["work_s"][np.isfinite(truth["work_s"])]),
         "request_to_work": _quantiles(ratio),
-        "demand": {name: _quantiles(work.demand[:, r]) for r, name in enumerate(work.resources)},
+        "demand": {
+            name: _quantiles(work.demand[:, r])
+            for r, name in enumerate(work.resources)
+            if name != WHOLE
+        },
         "instances": _quantiles(jobs["instances"]),
         "gangs": int(((jobs["instances"] > 1) & (jobs["gang"] == 1)).sum()),
         "gpus": _counts(jobs["gpus"]),
@@ -51,7 +56,9 @@ def describe(
     }
     if machine is not None:
         seconds = busy_s(work, machine, profile)
-        told["offered_load"] = {name: s / span_s if span_s else 0.0 for name, s in seconds.items()}
+        told["offered_load"] = {
+            name: s / span_s if span_s else 0.0 for name, s in seconds.items() if name != WHOLE
+        }
     return told
 
 

@@ -26,6 +26,7 @@ from trimtab.traces.scenes import presets, synthetic
 from trimtab.traces.scenes.cluster_file import profile_for, read_cluster
 from trimtab.traces.scenes.describe import busy_s
 from trimtab.traces.scenes.gavel import gavel_profile, mapped, rates_of
+from trimtab.traces.scenes.match import matched
 
 DEFAULT = "mixed-gpu"
 CLUSTER_FILE = "cluster.yaml"  # of a prepared folder
@@ -68,7 +69,8 @@ def open_scene(
             f"{trace}: --start {start} --jobs {jobs} selects nothing; give 0 or more, 1 or more"
         )
     if trace.partition(":")[0] in synthetic.BY_NAME:
-        return _fixed(made_scene(trace, cluster, seed, jobs), estimate, load, gpu_jobs, seed)
+        made = made_scene(trace, cluster, seed, jobs)
+        return _fixed(made, estimate, load, gpu_jobs, seed, lenient)
     if not Path(trace).exists():
         names = ", ".join(synthetic.BY_NAME)
         raise TraceError(
@@ -85,7 +87,7 @@ def open_scene(
         if work.truth["service"].any() and is_prepared(trace):
             work = services_for(work, own_cluster(trace, work)[0], nodes)
     scene = Scene(work, nodes, profile, Path(trace).name, False)
-    return _fixed(scene, estimate, load, gpu_jobs, seed)
+    return _fixed(scene, estimate, load, gpu_jobs, seed, lenient)
 
 
 def made_scene(trace: str, cluster: str | None, seed: int, jobs: int | None) -> Scene:
@@ -155,12 +157,15 @@ def _text(value: Any) -> str:
     return "/".join(f"{part:g}" for part in value) if isinstance(value, tuple) else str(value)
 
 
-def _fixed(scene: Scene, estimate: str, load: float | None, gpu_jobs: float, seed: int) -> Scene:
+def _fixed(
+    scene: Scene, estimate: str, load: float | None, gpu_jobs: float, seed: int, lenient: bool
+) -> Scene:
     """A scene with its last choices made."""
     work, nodes, profile = scene.workload.with_estimate(estimate), scene.cluster, scene.profile
     if gpu_jobs:
         work = mapped(work, nodes, seed=seed, gpu_jobs=gpu_jobs)
         profile = gavel_profile(work.kinds, nodes.kinds)
+    work, nodes, profile = matched(work, nodes, profile, lenient=lenient)
     if load is not None:
         work, nodes = at_load(work, nodes, profile, load)
     return scene._replace(workload=work, cluster=nodes, profile=profile)
