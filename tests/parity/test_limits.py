@@ -12,7 +12,7 @@ from tests.worlds import Logged, random_cluster, random_jobs, random_profile
 from trimtab.codecs.grid import GridCodec
 from trimtab.codecs.queue import QueueCodec
 from trimtab.columns import quantised
-from trimtab.core import Wait, What
+from trimtab.core import Reject, Wait, What
 from trimtab.envs.batched import BatchedEnv
 from trimtab.envs.single import ClusterEnv
 from trimtab.live.fake import FakeBackend
@@ -82,11 +82,12 @@ class Watched(Logged):
 
 
 class Patient(Restless):
-    """Looks again later where it let a job wait."""
+    """Looks again later where it let a job wait, and rejects none."""
 
     def decide(self, snapshot):
         later = [Wait(snapshot.now_s + 25)] if len(snapshot.queue) else []
-        return [*super().decide(snapshot), *later]
+        made = super().decide(snapshot)
+        return [*(one for one in made if not isinstance(one, Reject)), *later]
 
 
 CASES = st.tuples(

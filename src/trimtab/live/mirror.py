@@ -76,6 +76,7 @@ class Mirror:
             rate=profile.rate,
             worst_link=float(cluster.link.min()),
             startup_s=startup_s,
+            move_s=startup_s if move_s is None else move_s,
         )
         self.labels = labels or {}
         self.node_state = node_state
@@ -137,7 +138,6 @@ class Mirror:
         """A new run, first of the job's list; neighbouring instances on a node share a piece."""
         if not self._free_runs:
             self.runs, self._free_runs = _longer(self.runs)
-            self.room.runs = self.runs
             self.runs["job"][self._free_runs] = -1
         run = self._free_runs.pop()
         rec, state = self.runs[run], self.state[job]

@@ -189,11 +189,10 @@ def span_s(w, c, node, job, shape):
     """Seconds that a start on the node takes by the request.
 
     A gang is taken to be as slow as on the slowest kind and over the worst link that it may get,
-    for where its other instances go is not known yet. One that runs has what it asked for left.
+    for where its other instances go is not known yet; one that moves, to keep no more than before.
     """
     rec, state = w.jobs[c, job], w.state[c, job]
-    if state.left == 0 and state.run >= 0:
-        return max(w.runs[c, state.run].expected_end_s - w.head[c].now_s, 0.0)
+    moves = state.left == 0 and state.run >= 0
     rate = w.rate[rec.kind, w.nodes[c, node].kind, shape]
     if rec.gang == 1 and rec.instances > 1:
         for kind in range(w.rate.shape[1]):
@@ -205,7 +204,8 @@ def span_s(w, c, node, job, shape):
             for b in range(w.link.shape[1]):
                 worst = min(worst, w.link[a, b])
         rate *= worst
-    return w.conf[0].startup_s + request_left(w, c, job) / rate
+    pause_s = w.conf[0].move_s if moves else w.conf[0].startup_s
+    return pause_s + request_left(w, c, job) / rate
 
 
 @inner

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from trimtab.arrays import Array
-from trimtab.columns import RUN, quantised
+from trimtab.columns import quantised
 from trimtab.core import Snapshot, Start
 from trimtab.site import NO_GATES, Quotas
 
@@ -39,10 +39,10 @@ class Room:
     quota_used: Array = field(default_factory=lambda: np.zeros((0, 0)))  # (Q, R + 2)
     gates: Array = field(default_factory=NO_GATES.copy)  # (V,)
     reserved: Array | None = None  # (J,)
-    runs: Array = field(default_factory=lambda: np.zeros(0, RUN))
     rate: Array = field(default_factory=lambda: np.ones((1, 1, 1)))  # (K, kinds of node, S)
     worst_link: float = 1.0
     startup_s: float = 0.0
+    move_s: float = 0.0
     now_s: float = 0.0
 
     @staticmethod
@@ -62,10 +62,10 @@ class Room:
             quota_used=snapshot.quota_used.copy(),
             gates=snapshot.gates,
             reserved=snapshot.reserved,
-            runs=snapshot.runs,
             rate=snapshot.profile.rate,
             worst_link=float(snapshot.link.min()),
             startup_s=snapshot.startup_s,
+            move_s=snapshot.move_s,
             now_s=snapshot.now_s,
         )
 
@@ -215,9 +215,6 @@ class Room:
     def _span_s(self, job: int, shape: int) -> Array:
         """(N,) seconds that a start on each node takes by the request: see `fit.span_s`."""
         ask, state = self.jobs[job], self.state[job]
-        if state["left"] == 0 and state["run"] >= 0:
-            left_s = self.runs["expected_end_s"][state["run"]] - self.now_s
-            return np.full(len(self.nodes), max(float(left_s), 0.0))
         speeds = self.rate[ask["kind"], :, shape]
         rate = speeds[self.nodes["kind"]]
         if ask["gang"] == 1 and ask["instances"] > 1:
@@ -225,7 +222,8 @@ class Room:
             slowest = speeds[np.array(mine, bool)].min(initial=np.inf)
             rate = np.minimum(rate, slowest) * self.worst_link
         asks_s = max(float(ask["request_s"] - state["kept_s"]), 0.0)
-        return self.startup_s + np.divide(
+        moves = state["left"] == 0 and state["run"] >= 0
+        return (self.move_s if moves else self.startup_s) + np.divide(
             asks_s, rate, out=np.full(len(rate), np.inf), where=rate > 0
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 
@@ -61,6 +62,10 @@ def sizes(work: Workload, nodes: Array, name: str) -> Array:
     return work.demand[:, work.resources.index(name)] * alone
 
 
+def _amount(asks: Array, job: int) -> str:
+    return f"{asks[job]:g}"
+
+
 class Caps:
     """Groups of jobs with a cap on what they hold at once, gathered one by one."""
 
@@ -77,9 +82,7 @@ class Caps:
             asks = sizes(self.door.work, self.nodes, name)
             problem = f"is above the {most:g} of {who}"
             remedy = "mend the limit in the cluster file"
-            self.door.refuse(
-                jobs & (asks > most), name, lambda j, a=asks: f"{a[j]:g}", problem, remedy
-            )
+            self.door.refuse(jobs & (asks > most), name, partial(_amount, asks), problem, remedy)
 
     def time(self, who: str, max_s: float, jobs: Array) -> None:
         """Refuse each of the jobs that asks for more time."""
@@ -87,7 +90,7 @@ class Caps:
         long = np.isfinite(asks_s) & (asks_s > max_s)
         problem = f"is above the {max_s:g} of {who}"
         remedy = "mend the limit in the cluster file"
-        self.door.refuse(jobs & long, "request_s", lambda j: f"{asks_s[j]:g}", problem, remedy)
+        self.door.refuse(jobs & long, "request_s", partial(_amount, asks_s), problem, remedy)
 
     def group(self, who: str, limits: Limits, jobs: Array) -> None:
         """Jobs (a mask) that together hold no more than this at once."""
@@ -114,7 +117,9 @@ class Caps:
     def _add(self, names: list[str], limits: Limits, rows: Array, number: Array) -> None:
         cap = np.full(len(self.columns), np.inf)
         for name, most in self._known(names[0] if names else "", limits).items():
-            cap[self.columns.index(name)] = quantised(most) if np.isfinite(most) else np.inf
+            cap[self.columns.index(name)] = (
+                float(quantised(np.array(most))) if np.isfinite(most) else np.inf
+            )
         if np.isfinite(cap).any() and len(rows):
             self.pairs.append((rows, number + len(self.names)))
             self.names += names
@@ -159,7 +164,7 @@ def limit(caps: Caps, site: Site, entry: Entry) -> None:
         jobs = given.row == row
         if "%" in text and (not found or int(found[2]) < 1):
             remedy = "give a limit of 1 or more, or none"
-            door.refuse(jobs, ARRAY, lambda _, t=text: repr(t), "is not such as 1234%4", remedy)
+            door.refuse(jobs, ARRAY, repr(text), "is not such as 1234%4", remedy)
         elif found:
             caps.group(f"array {found[1]}", {"jobs": float(found[2])}, jobs)
 

@@ -27,19 +27,23 @@ class Door:
         self,
         bad: Array,
         field: str,
-        value: Callable[[int], object],
+        value: str | Callable[[int], str],
         problem: str,
         remedy: str,
     ) -> None:
-        """TraceError for the first of the jobs where `bad` (J,), or leniently: drop them all."""
+        """TraceError for the first of the jobs where `bad` (J,), or leniently: drop them all.
+
+        `value` is what the job says there, as the error shows it.
+        """
         bad = bad & self.keep
         if not bad.any():
             return
         row = int(np.flatnonzero(bad)[0])
         if not self.lenient:
+            said = value if isinstance(value, str) else value(row)
             raise TraceError(
                 f"{self.work.source}: job {self.work.name(row)} (row {row}): "
-                f"{field}={value(row)} {problem}; {remedy}, or drop such jobs with --lenient"
+                f"{field}={said} {problem}; {remedy}, or drop such jobs with --lenient"
             )
         reason = f"{field} {problem}"
         self.dropped[reason] = self.dropped.get(reason, 0) + int(bad.sum())
@@ -67,9 +71,7 @@ class Door:
             lost = [part for part in text.split(",") if part and part not in names]
             if lost:
                 problem = f"is no {what} of {source}"
-                self.refuse(
-                    given.row == row, name, lambda _, t=text: repr(t), problem, near(lost[0], names)
-                )
+                self.refuse(given.row == row, name, repr(text), problem, near(lost[0], names))
 
 
 def near(word: str, names: Iterable[str]) -> str:

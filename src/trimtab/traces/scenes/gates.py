@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from trimtab.arrays import Array
 from trimtab.core import Cluster, Workload
 from trimtab.errors import TraceError
-from trimtab.site import ACCOUNT, GATE, RESERVATION, USER, Reservation, Site
+from trimtab.site import ACCOUNT, GATE, RESERVATION, USER, Labels, Reservation, Site
 from trimtab.traces.scenes.door import Door
 
 
@@ -27,7 +28,8 @@ def gates_of(door: Door, site: Site, cluster: Cluster) -> Gates:
     door.refuse_unknown(
         RESERVATION, (one.name for one in site.reservations), "reservation", cluster.source
     )
-    rows, nodes = [], []
+    rows: list[tuple[float, float, int]] = []
+    nodes: list[Array] = []
     reserved = np.full(len(work), -1, np.int64)
     for one in site.reservations:
         says = np.array([name == one.name for name in given.names], bool)[given.row]
@@ -35,13 +37,13 @@ def gates_of(door: Door, site: Site, cluster: Cluster) -> Gates:
         late = one.end_s - epoch_s <= work.jobs["submit_s"]
         remedy = "read the log of that time"
         problem = f"ended before the job came (second {one.end_s - epoch_s:g} of the log)"
-        door.refuse(says & late, RESERVATION, lambda _, n=one.name: repr(n), problem, remedy)
+        door.refuse(says & late, RESERVATION, repr(one.name), problem, remedy)
         for label, allow in ((USER, one.users), (ACCOUNT, one.accounts)):
             who = door.said(label)
             out = np.array([bool(allow) and name not in allow for name in who.names], bool)
             door.refuse(
                 says & out[who.row] & ~_also(door, one, label), label,
-                lambda j, w=who: repr(w.of(j)), f"may not use reservation {one.name}",
+                partial(_named, who), f"may not use reservation {one.name}",
                 f"it is for {', '.join(allow)}",
             )  # fmt: skip
         on = np.isin(cluster.node_names(), one.nodes)
@@ -51,6 +53,10 @@ def gates_of(door: Door, site: Site, cluster: Cluster) -> Gates:
         rows.append((one.start_s - epoch_s, one.end_s - epoch_s, 0))
         nodes.append(on)
     return Gates(np.array(rows, GATE), nodes, reserved)
+
+
+def _named(who: Labels, job: int) -> str:
+    return repr(who.of(job))
 
 
 def _also(door: Door, one: Reservation, label: str) -> Array:

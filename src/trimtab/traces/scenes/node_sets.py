@@ -46,9 +46,14 @@ def node_sets(
         if gates.reserved[row] >= 0:
             sets[i] &= gates.nodes[gates.reserved[row]]
     asked = (PARTITION, GPU_KIND, CONSTRAINT, RESERVATION)
-    empty = ~sets.any(axis=1)[of]
+    empty = np.array(~sets.any(axis=1))[of]
     problem = f"together are on no node of {cluster.source}"
-    said = lambda j: " ".join(f"{n}={door.said(n).of(j)}" for n in asked if door.said(n).of(j))  # noqa: E731
+
+    def said(job: int) -> str:
+        return " ".join(
+            f"{name}={door.said(name).of(job)}" for name in asked if door.said(name).of(job)
+        )
+
     door.refuse(empty, "what it names", said, problem, "name what some node has")
     named, which = np.unique(sets, axis=0, return_inverse=True)
     return named, which.reshape(-1)[of]
@@ -89,7 +94,7 @@ def _of_gpus(door: Door, site: Site, cluster: Cluster) -> list[Array]:
         on = gpu_nodes(text, site, cluster) if text else np.ones(len(cluster), bool)
         problem = f"is no type of GPU in {cluster.source}"
         lost = (given.row == row) & (not on.any())
-        door.refuse(lost, GPU_KIND, lambda _, t=text: repr(t), problem, near(text, known))
+        door.refuse(lost, GPU_KIND, repr(text), problem, near(text, known))
         found.append(on)
     return found
 
@@ -114,7 +119,7 @@ def _of_features(door: Door, site: Site, cluster: Cluster) -> list[Array]:
         except ValueError as wrong:
             problem = str(wrong)
         if problem:
-            door.refuse(jobs, CONSTRAINT, lambda _, t=text: repr(t), problem, remedy)
+            door.refuse(jobs, CONSTRAINT, repr(text), problem, remedy)
         found.append(on)
     return found
 
