@@ -144,7 +144,7 @@ def _check_writable(folder: Path, place: Place) -> None:
         raise TrimtabError(f"{place}: {folder} is a file; name another place")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise TrimtabError(f"{place}: {folder} cannot be written to; name another place")
-    trial = part_of(folder / place.path.name)
+    trial = part_of(folder / (place.path.name or "trial"))  # "." has no name
     trial.touch(exist_ok=False)  # what only shows when one tries: a name too long, a full disk
     trial.unlink()
     check_room(folder, LEAST_B)

@@ -110,3 +110,9 @@ def test_a_disk_without_room_is_told_before(tmp_path):
     with pytest.raises(TrimtabError, match=r"MB are free there; make room"):
         check_room(tmp_path / "a.parquet", 1e18)
     check_room(tmp_path / "a.parquet", 1)
+
+
+def test_the_folder_that_one_stands_in_may_be_written_to(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    check([Place("--out", Path("."), FOLDER)], [])
+    assert list(tmp_path.iterdir()) == []
