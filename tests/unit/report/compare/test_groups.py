@@ -9,6 +9,7 @@ from tests.unit.report.made import pool
 from trimtab import site
 from trimtab.metrics import RECORDED
 from trimtab.report.compare import groups
+from trimtab.report.compare.grouping import by_group
 from trimtab.report.compare.html import write_report
 
 MINUTES = (60.0, "min")
@@ -85,3 +86,19 @@ def test_a_rule_that_is_far_from_the_record_is_warned_of(tmp_path, delay_s, far)
 
 def test_without_a_record_nothing_is_said_of_one():
     assert groups.beside_record({"fcfs": [labelled()]}, MINUTES) == ""
+
+
+def test_sizes_are_powers_of_two_of_what_the_jobs_hold_in_their_order():
+    # 2, 2 and 4 units of a resource named node, for 10, 20 and 5 s
+    found = by_group(labelled(), "size")
+    assert [(g.name, g.jobs, g.share, g.wait_mean_s) for g in found] == [
+        ("2 node", 2, 0.75, 0.0),
+        ("3-4 node", 1, 0.25, 18.0),
+    ]
+
+
+def test_weeks_are_counted_from_the_first_submit():
+    result = labelled()
+    submit_s = result.workload.jobs["submit_s"]
+    submit_s += [0.0, 6 * 86400.0, 15 * 86400.0]
+    assert [(g.name, g.jobs) for g in by_group(result, "week")] == [("week 1", 2), ("week 3", 1)]
