@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from trimtab.build import cluster, uniform_profile, workload
-from trimtab.play import play
+from trimtab.play import by_loop, play
 from trimtab.policies import named
+from trimtab.sim.world import Models
 from trimtab.site import (
     ACCOUNT,
     ARRAY,
@@ -32,7 +33,10 @@ def starts(jobs, machine, rule):
     """When each job starts, and what the scene was matched to."""
     made = matched(jobs, machine, uniform_profile(len(jobs.kinds), len(machine.kinds)))
     scene = Scene(*made, "toy", False)
-    return play(named(rule), scene, log=True).state["start_s"].tolist(), made
+    begun = play(named(rule), scene, log=True).state["start_s"].tolist()
+    by_steps = by_loop(named(rule), *made, Models()).state["start_s"].tolist()
+    assert begun == by_steps
+    return begun, made
 
 
 def cores(work_s, cpu, *, submit_s=None, request_s=None, **labels):

@@ -65,7 +65,8 @@ def matched(
     if not door.keep.all():
         work = work.only(door.keep)
     work.jobs["like"] = likeness(work)
-    return work, made, replace(profile, rate=profile.rate[:, origin], draw=profile.draw[:, origin])
+    rate, draw = (np.ascontiguousarray(of[:, origin]) for of in (profile.rate, profile.draw))
+    return work, made, replace(profile, rate=rate, draw=draw)
 
 
 def _says_anything(workload: Workload, cluster: Cluster) -> bool:
