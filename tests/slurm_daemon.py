@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 NEEDED = ("slurmctld", "slurmd", "munged", "sbatch", "scontrol")
 FOR_ACCOUNTS = ("slurmdbd", "mariadbd", "mariadb-install-db", "sacctmgr")
@@ -41,13 +42,29 @@ def why_not(accounts: bool = False) -> str:
     return ""
 
 
+@dataclass(frozen=True)
+class Node:
+    """A node as slurm.conf has it."""
+
+    name: str
+    cpus: int
+    mem_mb: int = 4000
+    gpu_kind: str = ""
+    gpus: int = 0
+    features: str = ""
+    weight: int = 1
+
+
 @dataclass
 class Slurm:
     """One that runs. Its commands find it by SLURM_CONF."""
 
     folder: Path
+    nodes: Sequence[Node]
     settings: dict[str, str] = field(default_factory=dict)
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    changed: set[str] = field(default_factory=set)  # settings that a restart brought
+    waiting: dict[str, tuple[Any, ...]] = field(default_factory=dict)  # what a test asked, by job
 
     def out(self, *command: str, given: str = "") -> str:
         """What a command prints. It fails the test where the command fails."""
@@ -79,6 +96,23 @@ class Slurm:
                 start_new_session=True,
             )
         )  # fmt: skip
+
+    def restart(self, settings: Mapping[str, str]) -> None:
+        """End slurmctld, which saves its state, and start it with other settings of its own."""
+        conf = self.folder / "slurm.conf"
+        lines = [
+            line for line in conf.read_text().splitlines()
+            if line.partition("=")[0] not in {*self.changed, *settings}
+        ]  # fmt: skip
+        self.changed = set(settings)
+        named = [f"{name}={value}" for name, value in settings.items()]
+        conf.write_text("\n".join([*named, *lines, ""]))
+        old = next(one for one in self.processes if str(one.args[0]).endswith("slurmctld"))
+        old.send_signal(signal.SIGTERM)
+        old.wait(20.0)
+        self.processes.remove(old)
+        self.start("slurmctld", "-D")
+        wait_for(lambda: "UP" in self.out("scontrol", "ping"), UP_S, "slurmctld")
 
     def stop(self) -> None:
         """End the jobs and the daemons, last started first."""
@@ -118,19 +152,6 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-@dataclass(frozen=True)
-class Node:
-    """A node as slurm.conf has it."""
-
-    name: str
-    cpus: int
-    mem_mb: int = 4000
-    gpu_kind: str = ""
-    gpus: int = 0
-    features: str = ""
-    weight: int = 1
-
-
 @contextmanager
 def running(
     folder: Path,
@@ -142,7 +163,7 @@ def running(
     """A Slurm of these nodes, idle, until the block ends. Partitions are lines of slurm.conf."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o755)
-    slurm = Slurm(folder, dict(settings or {}))
+    slurm = Slurm(folder, nodes, dict(settings or {}))
     ports = free_ports(3 + len(nodes))
     try:
         _munge(slurm)

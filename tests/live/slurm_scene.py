@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -10,24 +11,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from tests.slurm_daemon import Node, Slurm, wait_for
 
-from trimtab.build import cluster, workload
-from trimtab.core import Cluster, Workload
+from trimtab.build import workload
+from trimtab.core import Cluster, Event, Snapshot, What, Workload
 from trimtab.policies.slurm.policy import SlurmPolicy
 from trimtab.run import run
 from trimtab.sim.backend import SimBackend
 from trimtab.sim.world import Models
-from trimtab.site import (
-    GATE,
-    PARTITION,
-    QOS,
-    USER,
-    Partition,
-    Qos,
-    Quotas,
-    Reservation,
-    Site,
-    labelled,
-)
+from trimtab.site import GATE, PARTITION, QOS, USER, Quotas, Site, labelled
+from trimtab.traces.dumps.slurm import from_slurm
 
 RESOURCES = ("cpu", "mem_gb", "gpu")
 
@@ -68,6 +59,7 @@ class Run:
     start_s: tuple[float, ...]
     end_s: tuple[float, ...]
     nodes: tuple[tuple[str, ...], ...]
+    stopped: tuple[bool, ...]  # by a job that preempted it
     zero_s: float = 0.0  # of this clock, since 1970
 
     def order(self, names: Sequence[str]) -> list[str]:
@@ -95,6 +87,7 @@ def ran(slurm: Slurm, jobs: Sequence[Job], first: int = 1, most_s: float = 120.0
             for name in ("SubmitTime", "StartTime", "EndTime")
         ),
         tuple(tuple(record["nodes"]) for record in found),
+        tuple(record["state"] == "PREEMPTED" for record in found),
         zero_s,
     )
 
@@ -103,58 +96,68 @@ def _record(slurm: Slurm, job_id: str) -> dict:
     text = slurm.out("scontrol", "show", "job", job_id)
     field = dict(re.findall(r"(\w+)=(\S*)", text))
     made: dict = {
-        name: time.mktime(time.strptime(field[name], "%Y-%m-%dT%H:%M:%S"))
+        name: float(calendar.timegm(time.strptime(field[name], "%Y-%m-%dT%H:%M:%S")))
         for name in ("SubmitTime", "StartTime", "EndTime")
     }
+    made["state"] = field["JobState"]
     made["nodes"] = slurm.out("scontrol", "show", "hostnames", field["NodeList"]).split()
     return made
 
 
 def simulated(
-    nodes: Sequence[Node],
-    site: Site,
+    slurm: Slurm,
     jobs: Sequence[Job],
     seen: Run,
-    settings: Mapping[str, str],
     quotas: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Run:
-    """The same jobs, each as long as it really ran, under the policy. `quotas`: by QOS."""
-    made = scene_cluster(nodes, site, seen.zero_s)
-    work = scene_jobs(nodes, site, jobs, seen, quotas or {})
-    backend = SimBackend(work, made, models=Models(), keep_log=True)
-    policy = SlurmPolicy(settings)
+    """The same jobs, each as long as it really ran, under the policy on the cluster as Slurm itself
+    tells of it. `quotas`: of all jobs of a QOS together.
+    """
+    made = told_cluster(slurm, seen.zero_s)
+    by_name = {node.name: node for node in slurm.nodes}  # Slurm has them in an order of its own
+    nodes = [by_name[made.name(node)] for node in range(len(made))]
+    work = scene_jobs(nodes, made.site, jobs, seen, quotas or {})
+    backend = SimBackend(work, made, models=Models())
     placed: dict[int, tuple[int, ...]] = {}
 
-    def note(event, snapshot):
-        if event.what.name == "STARTED":
+    def note(event: Event, snapshot: Snapshot) -> None:
+        if event.what == What.STARTED:
             placed[event.job] = event.nodes
 
-    run(backend, policy, [note])
+    run(backend, SlurmPolicy(), [note])
     state = backend.world.state[0]
     order = np.argsort(np.argsort(seen.submit_s, kind="stable"), kind="stable")
     return Run(
         seen.submit_s,
         tuple(state["start_s"][order].tolist()),
         tuple(state["end_s"][order].tolist()),
-        tuple(tuple(sorted(nodes[n].name for n in placed[row])) for row in order.tolist()),
+        tuple(tuple(sorted(made.name(n) for n in placed[row])) for row in order.tolist()),
+        tuple(bool(stops) for stops in state["stops"][order]),
     )
 
 
-def scene_cluster(nodes: Sequence[Node], site: Site, zero_s: float) -> Cluster:
-    """Every node of a kind of its own."""
-    made = cluster(
-        [[node.cpus, node.mem_mb / 1024, node.gpus] for node in nodes],
-        resources=RESOURCES,
-        kind=np.arange(len(nodes)),
-        kinds=[node.name for node in nodes],
-        names=[node.name for node in nodes],
-        site=site,
-    )
-    gates = np.zeros(len(site.reservations), GATE)
-    for gate, reservation in zip(gates, site.reservations, strict=True):
+def told_cluster(slurm: Slurm, zero_s: float) -> Cluster:
+    """The cluster from Slurm's dumps, with every node of a kind of its own."""
+    dumps = {
+        name: slurm.out("scontrol", "show", name)
+        for name in ("node", "partition", "reservation", "config")
+    }
+    dumps["qos"] = slurm.out("sacctmgr", "show", "qos", "-P")
+    dumps["assoc"] = slurm.out("sacctmgr", "show", "assoc", "tree", "-P")
+    paths = []
+    for name, text in dumps.items():
+        if text.strip() and "No reservations" not in text:
+            paths.append(slurm.folder / f"dump-{name}")
+            paths[-1].write_text(text)
+    made = from_slurm(paths).cluster
+    nodes = made.nodes.copy()
+    nodes["kind"] = np.arange(len(nodes))
+    assert made.site is not None and made.names is not None
+    gates = np.zeros(len(made.site.reservations), GATE)
+    for gate, reservation in zip(gates, made.site.reservations, strict=True):
         gate["from_s"], gate["to_s"] = reservation.start_s - zero_s, reservation.end_s - zero_s
-        gate["kinds"] = bits([node.name in reservation.nodes for node in nodes])
-    return replace(made, gates=gates)
+        gate["kinds"] = bits([name in reservation.nodes for name in made.names])
+    return replace(made, nodes=nodes, kinds=tuple(made.names.tolist()), gates=gates)
 
 
 def bits(chosen: Sequence[bool]) -> int:
@@ -182,7 +185,12 @@ def scene_jobs(
     cpus = [whole_node(nodes, part_nodes, job) for job in ordered]
     made = workload(
         [seen.submit_s[row] for row in order],
-        [max(seen.end_s[row] - seen.start_s[row], 0.5) for row in order],
+        [
+            jobs[row].sleep_s
+            if seen.stopped[row]
+            else max(seen.end_s[row] - seen.start_s[row], 0.5)
+            for row in order
+        ],
         [[cpu, 0.1 * job.cpus * 1000 / 1024, job.gpus] for cpu, job in zip(cpus, ordered)],
         resources=RESOURCES,
         request_s=[60.0 * job.minutes for job in ordered],
@@ -217,6 +225,3 @@ def scene_quotas(jobs: Sequence[Job], quotas: Mapping[str, Mapping[str, float]])
         np.array([row for rows in inside for row in rows], np.int64),
         np.array([float(job.nodes) for job in jobs]),
     )  # fmt: skip
-
-
-__all__ = ["Job", "Partition", "Qos", "Reservation", "Run", "ran", "simulated"]

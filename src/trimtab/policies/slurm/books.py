@@ -180,7 +180,7 @@ class Books:
     def _prey(self, snapshot: Snapshot, job: Array, part: Array) -> tuple[Array, Array, Array]:
         """Who may preempt which runs, and in what order: the least important, smallest first."""
         settings, rows, slots = self.settings, self.rows, len(snapshot.runs)
-        if not settings.preempt or settings.preempt_mode == "off":
+        if not settings.preempt:
             return np.zeros(len(job), np.int64), np.zeros((0, slots), np.int8), snapshot.running[:0]
         running = snapshot.running
         held = snapshot.runs["job"][running]
@@ -201,3 +201,9 @@ class Books:
         """Remember where jobs were started."""
         jobs = np.flatnonzero(began)
         self._part[jobs] = table.part[began[jobs] - 1]
+
+    def cancels(self, snapshot: Snapshot, job: int) -> bool:
+        """Whether the job is ended and not queued again when it is preempted."""
+        if self.settings.preempt == "qos":
+            return self.settings.preempt_mode == "cancel"
+        return bool(self.rows.cancels[self._part[job]])

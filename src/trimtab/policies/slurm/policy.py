@@ -106,11 +106,9 @@ class SlurmPolicy:
             self._room *= 2
         self._books.begun(table, began)
         made = decisions_of(world)
-        if settings.preempt_mode == "cancel":
-            stopped = [Reject(step.job) for step in made if isinstance(step, Stop)]
-            made = [*(step for step in made if isinstance(step, Stop)), *stopped,
-                    *(step for step in made if not isinstance(step, Stop))]  # fmt: skip
-        return made
+        stops = [step for step in made if isinstance(step, Stop)]
+        gone = [Reject(step.job) for step in stops if self._books.cancels(snapshot, step.job)]
+        return [*stops, *gone, *made[len(stops) :]]
 
     def _closes(self, snapshot: Snapshot, table: Table, rank: Array) -> Array:
         """(E,) 0 for entries that hold nobody back: bf_min_age_reserve, bf_min_prio_reserve."""

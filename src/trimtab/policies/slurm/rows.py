@@ -32,6 +32,7 @@ class Rows:
         self.factor = np.array([part.factor for part in self.partitions], np.float64)
         self.max_s = np.array([part.max_s for part in self.partitions], np.float64)
         self.yields = np.array([part.preempt.lower() in YIELDS for part in self.partitions])
+        self.cancels = np.array([part.preempt.lower() == "cancel" for part in self.partitions])
         weight = np.array(site.weight) if site is not None and site.weight else np.zeros(nodes)
         self.level = np.unique(weight, return_inverse=True)[1].astype(np.int64)  # (N,)
         self.totals = self._totals(snapshot)

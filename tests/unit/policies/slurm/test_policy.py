@@ -128,17 +128,19 @@ def test_a_cluster_that_says_nothing_of_its_slurm_shares_fairly_between_tenants(
     assert backend.world.state[0]["start_s"].tolist() == [0.0, 410.0, 400.0]
 
 
-PREEMPT = Site(partitions=(
-    Partition("low", ("node-0",), preempt="REQUEUE"), Partition("high", ("node-0",), tier=9),
-))  # fmt: skip
+def tiers(mode):
+    """A partition whose jobs yield, in this way, to those of another."""
+    return Site(partitions=(
+        Partition("low", ("node-0",), preempt=mode), Partition("high", ("node-0",), tier=9),
+    ))  # fmt: skip
 
 
 @pytest.mark.parametrize(("mode", "status"), [("REQUEUE", "FINISHED"), ("CANCEL", "REJECTED")])
 def test_a_higher_tier_preempts_as_the_site_says(mode: str, status: str):
-    settings = {"PreemptType": "preempt/partition_prio", "PreemptMode": mode}
+    settings = {"PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE"}
     labels = {PARTITION: labelled(["low", "low", "high"])}
     jobs = [(0, 100, 2, 100), (1, 100, 2, 100), (5, 30, 2, 30)]
-    state = starts(jobs, site=PREEMPT, settings=settings, labels=labels)
+    state = starts(jobs, site=tiers(mode), settings=settings, labels=labels)
     # one of the two is enough; the first in the order of preemption goes
     assert state["start_s"].tolist() == [0.0, 1.0, 5.0]
     assert state["stops"].tolist() == [1, 0, 0]
@@ -147,7 +149,7 @@ def test_a_higher_tier_preempts_as_the_site_says(mode: str, status: str):
 
 def test_without_preemption_a_higher_tier_waits():
     labels = {PARTITION: labelled(["low", "high"])}
-    state = starts([(0, 100, 4, 100), (5, 30, 4, 30)], site=PREEMPT, labels=labels)
+    state = starts([(0, 100, 4, 100), (5, 30, 4, 30)], site=tiers("REQUEUE"), labels=labels)
     assert state["start_s"].tolist() == [0.0, 100.0]
 
 
