@@ -23,6 +23,7 @@ from trimtab.sim import packing, rlscheduler
 from trimtab.sim.whole import ended_state, pool_totals
 from trimtab.sim.world import Models, hosted, outages
 from trimtab.traces.readers import openb
+from trimtab.traces.readers.bad_rows import tolerance
 from trimtab.traces.scenes.scene import Scene, open_scene
 
 PACKERS = {
@@ -53,9 +54,11 @@ def answers(question: Question, told: Told | None = None) -> Iterator[Result]:
             start=question.start,
             jobs=question.jobs,
             estimate=question.estimate,
-            lenient=question.lenient,
+            lenient=tolerance(question.lenient, question.strict),
             load=question.load,
             gpu_jobs=question.gpu_jobs,
+            nodes=question.nodes or (None if ours else "whole"),  # RLScheduler's own rule
+            machine=question.machine,
         )
         if question.lenient:
             scene = scene._replace(workload=hosted(scene.workload, scene.cluster))

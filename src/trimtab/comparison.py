@@ -44,7 +44,16 @@ class Question:
         None, "Mean hours between failures of a node.", option="--mtbf-h", times=HOUR_S
     )
     mttr_s: float = _option(HOUR_S, "Mean hours to repair.", option="--mttr-h", times=HOUR_S)
-    load: float | None = _option(None, "Cut the cluster down until the trace offers it this load.")
+    load: float | None = _option(
+        None, "Offered load: nodes are cut away, or a pool's arrivals stretched, until it is met."
+    )
+    nodes: str | None = _option(
+        None, "whole or shared: what jobs of an SWF log take; by the log where not given."
+    )
+    machine: str | None = _option(
+        None, "Of an SWF log, in place of its header's: nodes=151,procs=2004,mem-gb=48."
+    )
     gpu_jobs: float = _option(0.0, "Share of the jobs that become GPU work of Gavel's types.")
-    lenient: bool = _option(False, "Drop bad rows and say how many and why.")
+    lenient: bool = _option(False, "Drop bad rows, however many, and jobs that fit no node.")
+    strict: bool = _option(False, "Refuse a trace with a bad row instead of dropping the row.")
     log: bool = False  # keep every event, for reports

@@ -112,6 +112,8 @@ def compare(
         told = dropped_rows(results[0].workload.meta)
         if told:
             say(f"{name}{told}")
+        for note in results[0].workload.meta.get("notes", ()) if json_file == "-" else ():
+            say(f"{name}: {note}")
         if results[0].profile is not None and results[0].profile.guessed:
             say(
                 f"{cluster}: no speed is given for {', '.join(results[0].profile.guessed)}; every "
@@ -240,15 +242,21 @@ def show_results(
     work, cluster = results[0].workload, results[0].cluster
     seeds = sorted({result.seed for result in results})
     out.print(as_rich(summary(results, measured or metrics_of), keys=keys))
-    out.print(
-        f"{work.source}: {len(work):,} jobs on {len(cluster):,} nodes "
-        f"({', '.join(dict.fromkeys(cluster.kinds))}); "
+    lines = [
+        f"{work.source}: {len(work):,} jobs on {machine_size(cluster)}; "
         f"seeds {seeds[0]}..{seeds[-1]}; {command_line()}",
-        highlight=False,
-        soft_wrap=True,
-        markup=False,
-        style="dim",
-    )
+        *work.meta.get("notes", ()),
+    ]
+    for line in lines:
+        out.print(line, highlight=False, soft_wrap=True, markup=False, style="dim")
+
+
+def machine_size(cluster: Any) -> str:
+    """How large a cluster is: a pool by its units."""
+    if cluster.kinds == ("pool",):
+        unit = {"cpu": "processors"}.get(cluster.resources[0], f"{cluster.resources[0]}s")
+        return f"one pool of {cluster.capacity[0, 0]:,.0f} {unit}"
+    return f"{len(cluster):,} nodes ({', '.join(dict.fromkeys(cluster.kinds))})"
 
 
 @app.command(epilog="**Examples**\n\n`trimtab policies`\n\n`trimtab policies --json -`")

@@ -31,6 +31,21 @@ LenientOption = Annotated[
     bool, typer.Option("--lenient", help="Drop bad rows and say how many and why.")
 ]
 
+StrictOption = Annotated[
+    bool,
+    typer.Option("--strict", help="Refuse a trace with a bad row instead of dropping the row."),
+]
+NodesOption = Annotated[
+    str | None, typer.Option("--nodes", help="whole or shared: what jobs of an SWF log take.")
+]
+MachineOption = Annotated[
+    str | None,
+    typer.Option(
+        "--machine",
+        help="Of an SWF log, in place of its header's: nodes=151,procs=2004,mem-gb=48.",
+    ),
+]
+
 
 def escaped(text: str) -> str:
     return text.replace("[", "\\[")

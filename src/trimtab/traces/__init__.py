@@ -6,6 +6,7 @@ A reader loads when a file of its kind is read: Parquet brings pyarrow, the othe
 import json
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from trimtab.core import Workload
 from trimtab.errors import TraceError
@@ -14,10 +15,10 @@ from trimtab.traces.readers.csv_rows import content
 from trimtab.traces.readers.pai import is_pai
 from trimtab.traces.readers.philly import is_job_log
 from trimtab.traces.readers.sacct import is_sacct
-from trimtab.traces.readers.swf import WIDTH
+from trimtab.traces.readers.swf_text import WIDTH
 
 PACKED = (".gz", ".xz", ".bz2")
-READERS = {  # kind of file: module and function(path, *, lenient)
+READERS = {  # kind of file: module and function(path, *, lenient, ...)
     "swf": ("trimtab.traces.readers.swf", "read_swf"),
     "parquet": ("trimtab.traces.readers.parquet", "load"),
     "openb": ("trimtab.traces.readers.openb", "read_workload"),
@@ -33,14 +34,22 @@ BEGINS = {  # of a header: the kind of file
     "timestamp,duration,num_gpus": "philly",
     "TIMESTAMP,ContextTokens,GeneratedTokens": "azure-llm",
 }
+DIRTY = ("swf", "alibaba2017", "pai", "philly", "azure-llm")  # are published with bad rows
 SNIFFED_BYTES = 65536
 MANIFEST, MADE_BY = "manifest.json", "trimtab trace prepare"
 
 
-def read(path: str | Path, *, lenient: bool = False) -> Workload:
+def read(
+    path: str | Path,
+    *,
+    lenient: bool | None = None,
+    nodes: str | None = None,
+    machine: str | None = None,
+) -> Workload:
     """The workload in a file, whose kind its suffix tells, or else its content.
 
-    `lenient` drops and counts the rows that a strict read refuses.
+    `lenient` drops and counts bad rows, False refuses them; None drops a few of the formats that
+    are published with such. `nodes` and `machine` are for logs of processors: see `read_swf`.
     """
     path = Path(path)
     kind = file_kind(path)
@@ -51,8 +60,24 @@ def read(path: str | Path, *, lenient: bool = False) -> Workload:
             f"2017 or pai_task_table of 2020, a Philly job log, Azure's LLM requests, Slurm's "
             f"sacct (--parsable2 or --json), or a folder that `{MADE_BY}` made"
         )
+    options: dict[str, Any] = {"lenient": lenient if kind in DIRTY else bool(lenient)}
+    if kind == "swf":
+        options |= {"nodes": nodes, "machine": machine}
+    else:
+        check_no_machine(path, nodes, machine)
     module, function = READERS[kind]
-    return getattr(import_module(module), function)(path, lenient=lenient)
+    work: Workload = getattr(import_module(module), function)(path, **options)
+    return work
+
+
+def check_no_machine(trace: str | Path, nodes: str | None, machine: str | None) -> None:
+    """Raise where a log's machine is asked for of what is no log of processors."""
+    for option, value in (("--nodes", nodes), ("--machine", machine)):
+        if value is not None:
+            raise TraceError(
+                f"{trace}: {option} {value} is for logs in the standard workload format, which "
+                "this is not; leave it out, or give nodes with --cluster"
+            )
 
 
 def file_kind(path: str | Path) -> str:

@@ -17,6 +17,9 @@ from trimtab.cli.outputs import FOLDER, PARQUET, Place, check
 from trimtab.cli.shown import (
     JsonOption,
     LenientOption,
+    MachineOption,
+    NodesOption,
+    StrictOption,
     bar,
     dropped_rows,
     escaped,
@@ -44,14 +47,20 @@ app = typer.Typer(
 def trace_describe(
     trace: Annotated[str, typer.Argument(help="A trace file, or a generator.")],
     cluster: Annotated[str | None, typer.Option(help="For the offered load.")] = None,
+    nodes: NodesOption = None,
+    machine: MachineOption = None,
     lenient: LenientOption = False,
+    strict: StrictOption = False,
     json_file: JsonOption = None,
 ) -> None:
     """Say what a trace holds: jobs, arrivals, run times, requests, demands, dependencies."""
+    from trimtab.traces.readers.bad_rows import tolerance
     from trimtab.traces.scenes.describe import describe
     from trimtab.traces.scenes.scene import open_scene
 
-    scene = open_scene(trace, cluster, lenient=lenient)
+    scene = open_scene(
+        trace, cluster, lenient=tolerance(lenient, strict), nodes=nodes, machine=machine
+    )
     told = describe(scene.workload, scene.cluster, scene.profile)
     if json_file:
         write_json(json_file, told)
@@ -71,13 +80,17 @@ def trace_convert(
     to: Annotated[Path, typer.Argument(help="A .parquet file."), PARQUET],
     start: Annotated[int, typer.Option(help="First row.")] = 0,
     jobs: Annotated[int | None, typer.Option(help="How many rows.")] = None,
+    nodes: NodesOption = None,
+    machine: MachineOption = None,
     lenient: LenientOption = False,
+    strict: StrictOption = False,
 ) -> None:
     """Read a trace, check it and save it as Parquet."""
     from trimtab.traces import read
+    from trimtab.traces.readers.bad_rows import tolerance
     from trimtab.traces.readers.parquet import save
 
-    work = read(trace, lenient=lenient)
+    work = read(trace, lenient=tolerance(lenient, strict), nodes=nodes, machine=machine)
     work = work.window(start, jobs) if start or jobs is not None else work
     save(work, to)
     say(f"{to}: {len(work):,} jobs{dropped_rows(work.meta)}")

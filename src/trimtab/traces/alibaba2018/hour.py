@@ -12,7 +12,7 @@ import duckdb
 from trimtab.errors import TraceError
 from trimtab.files import whole
 from trimtab.traces.alibaba2018.source import TableFiles
-from trimtab.traces.readers.swf import read_bytes
+from trimtab.traces.readers.packed import read_bytes
 
 FIRST_S = 203_040
 TASKS = f"""

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from trimtab.arrays import Array
 from trimtab.errors import TraceError
 from trimtab.load.samples import Samples
-from trimtab.traces.readers.swf import read_bytes
+from trimtab.traces.readers.packed import read_bytes
 
 MEASURES = ("cpu", "mem", "net_in", "net_out", "disk", "gpu")
 STEP_S = 300.0  # between two measurements of PlanetLab and of Bitbrains

@@ -23,7 +23,7 @@ BATCH = 16  # requests that share a device
 def read_azure_llm(
     path: str | Path,
     *,
-    lenient: bool = False,
+    lenient: bool | None = None,
     prefill_hz: float = PREFILL_HZ,
     decode_hz: float = DECODE_HZ,
     batch: int = BATCH,

@@ -1,7 +1,7 @@
 """Rows of CSV traces: columns by name, and every row known by its line in the file.
 
-Public traces are dirty. A row that cannot be used is refused by an error that names its line, or
-with `lenient` dropped and counted by reason.
+Public traces are dirty. A row that cannot be used is dropped and counted by reason, or refused by
+an error that names its line: see `bad_rows.py`.
 """
 
 import csv
@@ -13,21 +13,30 @@ import numpy as np
 
 from trimtab.arrays import Array
 from trimtab.errors import TraceError
-from trimtab.traces.readers.swf import read_bytes
+from trimtab.traces.readers.bad_rows import BadRows
+from trimtab.traces.readers.packed import read_bytes
 
 TAR_MAGIC, TAR_MAGIC_AT = b"ustar", 257
-REMEDY = "mend or drop the line, or read with lenient=True (--lenient)"
 
 
 class Rows:
     """The rows of a table that are still kept; refusing some shortens every column."""
 
-    def __init__(self, path: Path, columns: dict[str, Array], line: Array, lenient: bool):
+    def __init__(self, path: Path, columns: dict[str, Array], line: Array, lenient: bool | None):
         self.path = path
         self.columns = columns  # (J,) each: text until `parse` makes numbers of it
         self.line = line  # (J,) counted from 1
         self.lenient = lenient
-        self.dropped: dict[str, int] = {}  # reason: rows
+        self.bad = BadRows(path, len(line), lenient)
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Reason: rows that were left out."""
+        return self.bad.dropped
+
+    @dropped.setter
+    def dropped(self, counts: dict[str, int]) -> None:
+        self.bad.dropped = counts
 
     def __len__(self) -> int:
         return len(self.line)
@@ -53,18 +62,22 @@ class Rows:
         self.columns[name] = (at_ns - at_ns.min()) / 1e9
 
     def refuse(self, bad: Array, name: str, problem: str) -> None:
-        """Drop and count the bad rows if lenient, else raise an error that names the first."""
-        if not bad.any():
-            return
-        if not self.lenient:
-            row, more = int(np.flatnonzero(bad)[0]), int(bad.sum())
-            rows = "1 such row" if more == 1 else f"{more:,} such rows"
-            value = self.columns[name][row]
-            raise TraceError(
-                f"{self.path}:{self.line[row]}: {name}={value} {problem}; {REMEDY} ({rows})"
-            )
-        reason = f"{name} {problem}"
-        self.dropped[reason] = self.dropped.get(reason, 0) + int(bad.sum())
+        """Drop and count the bad rows, or raise an error that names the first of them."""
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            first = f"{self.path}:{self.line[row]}: {name}={self.columns[name][row]} {problem}"
+            self.bad.refuse(int(bad.sum()), f"{name} {problem}", first)
+            self._without(bad)
+
+    def pass_over(self, bad: Array, name: str, problem: str) -> None:
+        """Drop and count rows that the published log has by custom; a strict read refuses them."""
+        if self.bad.strict:
+            self.refuse(bad, name, problem)
+        elif bad.any():
+            self.bad.usual(int(bad.sum()), f"{name} {problem}")
+            self._without(bad)
+
+    def _without(self, bad: Array) -> None:
         self.keep(np.flatnonzero(~bad))
         if not len(self):
             raise TraceError(f"{self.path}: all rows were dropped: {self.dropped}; give another")
@@ -76,7 +89,11 @@ class Rows:
 
 
 def read_rows(
-    path: str | Path, names: tuple[str, ...], *, lenient: bool = False, header: bool | None = None
+    path: str | Path,
+    names: tuple[str, ...],
+    *,
+    lenient: bool | None = False,
+    header: bool | None = None,
 ) -> Rows:
     """The rows of a CSV file, packed or alone in a tar, that has these columns in this order.
 
@@ -103,7 +120,7 @@ def read_rows(
 
 
 def _checked(
-    path: Path, names: tuple[str, ...], table: list[tuple[int, list[str]]], lenient: bool
+    path: Path, names: tuple[str, ...], table: list[tuple[int, list[str]]], lenient: bool | None
 ) -> Rows:
     width = len(names)
     short = np.array([len(row) != width for _, row in table], bool)
@@ -118,7 +135,7 @@ def _checked(
         for name, column in zip(names, fields)
     }
     made = Rows(path, columns, whole.line, lenient)
-    made.dropped = whole.dropped
+    made.bad = whole.bad
     return made
 
 

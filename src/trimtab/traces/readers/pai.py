@@ -48,7 +48,7 @@ JOB_TABLE = "pai_job_table"
 SUFFIXES = (".csv", ".csv.gz", ".csv.xz", ".csv.bz2", ".tar.gz")
 
 
-def read_pai(path: str | Path, *, lenient: bool = False) -> Workload:
+def read_pai(path: str | Path, *, lenient: bool | None = None) -> Workload:
     """Tasks as gangs of their instances; the GPU type that a task ran on is its kind.
 
     A GPU share up to 1 is a share of one device. More than one GPU comes whole: what is between is
@@ -65,7 +65,7 @@ def read_pai(path: str | Path, *, lenient: bool = False) -> Workload:
         return _derived(path, lenient)
     rows = read_rows(path, _names(path, TASK), lenient=lenient)
     rows.refuse(rows["job_name"] == "", "job_name", "is missing")
-    rows.refuse(rows["status"] != "Terminated", "status", "is not Terminated")
+    rows.pass_over(rows["status"] != "Terminated", "status", "is not Terminated")
     rows.parse("inst_num", "start_time", "end_time", "plan_cpu", "plan_mem")
     rows.parse("plan_gpu", empty=0.0)
     _refuse_amounts(rows, "inst_num", ("plan_cpu", "plan_mem", "plan_gpu"))
@@ -162,7 +162,7 @@ def _submissions(rows: Rows, path: Path) -> tuple[Array, Array, dict[str, Any]]:
     return submit_s, user, {"submitted": told}
 
 
-def _derived(path: Path, lenient: bool) -> Workload:
+def _derived(path: Path, lenient: bool | None) -> Workload:
     """The conversion; its column gpu_type_require is filled wrongly and passed over."""
     rows = read_rows(path, DERIVED, lenient=lenient, header=True)
     rows.parse("submit_time", "duration", "instances_num", "cpu", "memory", "gpu")

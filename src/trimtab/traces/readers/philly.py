@@ -23,7 +23,7 @@ GPUS_A_NODE = 8  # of the larger of Philly's two kinds of server; the other has 
 
 
 def read_philly(
-    path: str | Path, *, lenient: bool = False, gpus_a_node: int = GPUS_A_NODE
+    path: str | Path, *, lenient: bool | None = None, gpus_a_node: int = GPUS_A_NODE
 ) -> Workload:
     """Jobs as gangs that ask for whole GPUs; the virtual cluster is the tenant.
 
@@ -75,7 +75,7 @@ def is_job_log(text: str) -> bool:
     return text.lstrip().startswith("[") and '"attempts"' in text[:65536]
 
 
-def _listed(path: Path, lenient: bool) -> Rows:
+def _listed(path: Path, lenient: bool | None) -> Rows:
     rows = read_rows(path, CSV_COLUMNS, lenient=lenient, header=True)
     rows.parse("duration", "num_gpus")
     rows.parse_time("timestamp")
@@ -85,7 +85,7 @@ def _listed(path: Path, lenient: bool) -> Rows:
     return rows
 
 
-def _jobs(path: Path, text: str, lenient: bool) -> Rows:
+def _jobs(path: Path, text: str, lenient: bool | None) -> Rows:
     """The jobs of the JSON as rows, whose `line` is their place in the list, counted from 1."""
     try:
         jobs = json.loads(text)
@@ -103,7 +103,7 @@ def _jobs(path: Path, text: str, lenient: bool) -> Rows:
     columns = {name: _objects(values) for name, values in zip(names, zip(*told))}
     rows = Rows(path, columns, np.arange(1, len(told) + 1), lenient)
     never = np.array([run_s is None for run_s in rows["run_s"]], bool)
-    rows.refuse(never, "job_id", "has no attempt, or one without a start or an end")
+    rows.pass_over(never, "job_id", "has no attempt, or one without a start or an end")
     rows.parse_time("submit_s")
     rows.columns |= {name: rows[name].astype(np.float64) for name in ("gpus", "run_s")}
     return rows

@@ -1,52 +1,43 @@
 """Read logs in the Standard Workload Format of the Parallel Workloads Archive.
 
-A job takes whole nodes, and all nodes of such a machine are alike: one pool of interchangeable
-`node` units is exact, and a job is one instance that takes some of them.
-
 The row rules are those of RLScheduler (SC 2020), so that results compare: rows in the order of
 their job number; run time 0 dropped, negative becomes 10 s; processors = the larger of allocated
-and requested; requested time -1 becomes the run time; nodes = processors / (MaxProcs / MaxNodes),
-rounded up. Differs: a row that lacks both times asks for the 10 s it runs, not for -1 s.
+and requested; requested time -1 becomes the run time; where jobs take whole nodes, nodes =
+processors / (MaxProcs / MaxNodes), rounded up. Differs: a row that lacks both times asks for the
+10 s it runs, not for -1 s. Whether jobs take whole nodes or share them, `machine.py` decides.
 """
 
-import bz2
-import gzip
-import lzma
-import re
-import zlib
-from collections.abc import Callable
+from __future__ import annotations
+
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 
+from trimtab import site
 from trimtab.arrays import Array
-from trimtab.build import cluster, workload
+from trimtab.build import workload
+from trimtab.columns import quantised
 from trimtab.core import Cluster, Workload
 from trimtab.errors import TraceError
-
-FIELDS = (  # (name in meta["swf"], what the format calls it)
-    ("job_number", "job number"),
-    ("submit_s", "submit time"),
-    ("wait_s", "wait time"),
-    ("run_s", "run time"),
-    ("procs_allocated", "allocated processors"),
-    ("cpu_s", "average CPU time used"),
-    ("mem_kb", "used memory"),
-    ("procs_requested", "requested processors"),
-    ("request_s", "requested time"),
-    ("mem_requested_kb", "requested memory"),
-    ("status", "status"),
-    ("user", "user"),
-    ("group", "group"),
-    ("executable", "executable"),
-    ("queue", "queue"),
-    ("partition", "partition"),
-    ("preceding_job", "preceding job"),
-    ("think_s", "think time"),
+from trimtab.site import Labels
+from trimtab.traces.readers.bad_rows import REMEDY, BadRows
+from trimtab.traces.readers.machine import (
+    KB_A_GB,
+    Machine,
+    asks,
+    gang_asks,
+    machine_cluster,
+    machine_of,
+    most_in_use,
+    sharing,
+    too_large,
 )
-WIDTH = len(FIELDS)
-COLUMN = {name: column for column, (name, _) in enumerate(FIELDS)}
+from trimtab.traces.readers.packed import read_bytes
+from trimtab.traces.readers.swf_text import COLUMN, message, names_of, read_log, stated
+
 NUMBERS_OF = (
     "job_number",
     "status",
@@ -60,53 +51,50 @@ NUMBERS_OF = (
 SCHEDULED_BY = {"submit_s", "request_s"}  # columns of the workload itself; the rest goes to meta
 UNKNOWN_RUN_S = 10.0  # stands in for a negative run time
 PARTIAL = (2, 3, 4)  # status of the pieces of a job that was swapped out; one more line sums them
-REMEDY = "mend or drop the line, or read with lenient=True (--lenient)"
-
-UNPACK: dict[bytes, Callable[[bytes], bytes]] = {
-    b"\x1f\x8b": gzip.decompress,
-    b"\xfd7zXZ\x00": lzma.decompress,
-    b"BZh": bz2.decompress,
-}
-LABEL = re.compile(r"([A-Z][A-Za-z0-9]*)\s*:(?!//)\s*(.*)")
-NUMBER = re.compile(r"\s*(\d[\d,]*)")
-NEWLINE, SPACE, COMMENT = 10, 32, ord(";")
+LARGE = "correct MaxNodes and MaxProcs by --machine"
+UNIX_S = 5e8  # no log runs for sixteen years: times above are counted from 1970
 
 
-class Machine(NamedTuple):
-    nodes: int
-    procs: int
-    told: str  # where the two numbers come from
+class Rows(NamedTuple):
+    """The rows that are still kept."""
+
+    table: Array  # (J, 18)
+    line: Array  # (J,)
+
+    def only(self, keep: Array) -> Rows:
+        return Rows(self.table[keep], self.line[keep])
+
+    def column(self, name: str) -> Array:
+        return self.table[:, COLUMN[name]]
 
 
-class Lines(NamedTuple):
-    """Where the lines of a log lie in its bytes."""
+def read_swf(
+    path: str | Path,
+    *,
+    lenient: bool | None = None,
+    nodes: str | None = None,
+    machine: str | None = None,
+) -> Workload:
+    """Jobs of a log (plain, .gz, .xz or .bz2) that ask for nodes or processors of its machine.
 
-    text: Array  # (bytes,) u1
-    start: Array  # (L,) of each line
-    end: Array  # (L,)
-    token: Array  # (tokens,) where each word begins
-    first: Array  # (L + 1,) a line's words are token[first[line]:first[line + 1]]
-    rows: Array  # lines that hold a job
-    comments: Array  # lines that begin with ;
-
-
-def read_swf(path: str | Path, *, lenient: bool = False) -> Workload:
-    """Jobs of a log (plain, .gz, .xz or .bz2) that ask for whole nodes of its machine.
-
-    `meta` holds: `header` (label: text), `swf` (the columns that nothing is scheduled by), `procs`,
-    `max_procs`, `max_nodes`, `machine` (where those come from) and `dropped` (reason: rows). A bad
-    line raises TraceError; with `lenient` it is dropped and counted, and late rows are sorted.
+    `nodes` is "whole" or "shared" (None: by the log), `machine` such as "nodes=151,procs=2004,
+    mem-gb=48" (None: the header's). `meta` holds: `header` (label: text), `swf` (the columns that
+    nothing is scheduled by), `procs`, `max_procs`, `max_nodes`, `machine` (where those come from),
+    `nodes`, `nodes_because`, `recorded`, `epoch_s` (seconds since 1970 of time 0), `notes` (what
+    was guessed or left out) and `dropped` (reason: rows). Bad lines: see `bad_rows.py`; late rows
+    are sorted unless `lenient` is False.
     """
     path = Path(path)
-    lines = _split(read_bytes(path))
-    header = _header(lines)
-    dropped: dict[str, int] = {}
-    table, line = _numbers(lines, path, lenient, dropped)
-    table, line = _kept(table, line, path, lenient, dropped)
-    machine = _machine(header, _processors(table))
-    table, line = _within(machine, table, line, path, lenient, dropped)
-    table = table[_order(table, line, path, lenient, dropped)]
-    return _workload(path, table, machine, header, dropped)
+    log, bad = read_log(path, read_bytes(path), lenient)
+    rows = _kept(Rows(log.table, log.line), path, bad)
+    procs, (start_s, end_s) = _processors(rows), _recorded(rows)
+    peak = most_in_use(start_s, end_s, procs) if (~np.isnan(start_s)).mean() > 0.5 else 0
+    size = machine_of(log.header, machine, procs, peak)
+    held = np.where(rows.column("procs_allocated") > 0, rows.column("procs_allocated"), procs)
+    form, because = sharing(size, held, nodes)
+    rows = _within(size, form, rows, path, bad)
+    rows = rows.only(_order(rows, path, bad))
+    return _workload(path, rows, size, (form, because), log.header, bad.dropped)
 
 
 def swf_cluster(work: Workload) -> Cluster:
@@ -116,279 +104,211 @@ def swf_cluster(work: Workload) -> Cluster:
         raise TraceError(
             f"{work.source}: meta lacks max_nodes; only a workload from read_swf names its machine"
         )
-    machine = Machine(meta["max_nodes"], meta["max_procs"], meta["machine"])
-    return _pool(machine, meta["file"])
+    memory = meta.get("node_mem_gb", 0.0)  # files of older versions lack it
+    machine = Machine(meta["max_nodes"], meta["max_procs"], memory, meta["machine"])
+    return machine_cluster(machine, work.resources, meta["file"])
 
 
-def read_bytes(path: str | Path) -> bytes:
-    """The content of a file, unpacked when its first bytes say gzip, xz or bzip2."""
-    path = Path(path)
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        problem = f"cannot be read ({error.strerror}); give the path of a trace file"
-        raise TraceError(f"{path}: {problem}") from None
-    for magic, unpack in UNPACK.items():
-        if data.startswith(magic):
-            try:
-                return unpack(data)
-            except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error) as error:
-                problem = f"cannot be unpacked ({error}); fetch the file again"
-                raise TraceError(f"{path}: {problem}") from None
-    return data
+def on_nodes(work: Workload, cluster: Cluster) -> Workload:
+    """A log of processors for nodes with `cpu`: each job a gang with one instance a processor.
+
+    Memory is asked for where the nodes have it and the log names it. All else stays as it is.
+    """
+    if "procs" not in work.meta or "cpu" not in cluster.resources or "node" in cluster.resources:
+        return work
+    mem_gb = work.meta["swf"]["mem_requested_kb"] / KB_A_GB
+    known = "mem_gb" in cluster.resources and (mem_gb > 0).any()
+    given = gang_asks(work.meta["procs"], np.maximum(mem_gb, 0.0) if known else None)
+    given["demand"] = quantised(given["demand"])
+    jobs = work.jobs.copy()
+    jobs["instances"] = given.pop("instances")
+    jobs["like"] = np.unique(
+        np.column_stack((jobs["instances"], given["demand"])), axis=0, return_inverse=True
+    )[1]
+    meta = {key: value for key, value in work.meta.items() if key not in ("procs", "max_procs")}
+    told = "a job is a gang of one instance a processor, placed on any nodes that have room"
+    if not known:
+        told += "; memory is not modelled: the nodes or the log do not say"
+    return replace(work, jobs=jobs, **given, meta={**meta, "nodes": "shared", "notes": [told]})
 
 
-def _split(data: bytes) -> Lines:
-    text = np.frombuffer(data, np.uint8)
-    end = np.flatnonzero(text == NEWLINE)
-    if len(text) and (not len(end) or end[-1] != len(text) - 1):
-        end = np.append(end, len(text))
-    start = np.concatenate(([0], end[:-1] + 1)) if len(end) else end
-    space = text <= SPACE
-    begins = ~space
-    begins[1:] &= space[:-1]
-    token = np.flatnonzero(begins)
-    first = np.searchsorted(token, np.append(start, len(text)))
-    held = np.flatnonzero(np.diff(first) > 0)
-    comment = text[token[first[held]]] == COMMENT
-    return Lines(text, start, end, token, first, held[~comment], held[comment])
-
-
-def _line(lines: Lines, number: int) -> str:
-    return lines.text[lines.start[number] : lines.end[number]].tobytes().decode("latin-1")
-
-
-def _header(lines: Lines) -> dict[str, str]:
-    """Labels of the comments; a line without one continues the one above, a repeat adds a line."""
-    header: dict[str, str] = {}
-    label = ""
-    for number in lines.comments:
-        text = _line(lines, number).strip().lstrip(";").strip()
-        found = LABEL.match(text)
-        if found:
-            label, text = found.groups()
-        if label and (text or found):
-            header[label] = f"{header[label]}\n{text}" if label in header else text
-    return header
-
-
-def _numbers(
-    lines: Lines, path: Path, lenient: bool, dropped: dict[str, int]
-) -> tuple[Array, Array]:
-    """(rows, 18) numbers and the line, counted from 1, that each row stands on."""
-    if not len(lines.rows):
-        raise TraceError(f"{path}: the log holds no jobs; give a log with a line for each job")
-    words = lines.first[lines.rows + 1] - lines.first[lines.rows]
-    if (words >= WIDTH).all():
-        try:
-            flat = np.fromstring(_without_extras(lines, words), sep=" ")
-        except ValueError:
-            flat = np.zeros(0)
-        if flat.size == len(lines.rows) * WIDTH and np.isfinite(flat).all():
-            return flat.reshape(-1, WIDTH), lines.rows + 1
-    return _numbers_line_by_line(lines, path, lenient, dropped)
-
-
-def _without_extras(lines: Lines, words: Array) -> bytes:
-    """The rows' text with comments among them, and words past the 18th, blanked."""
-    long = lines.rows[words > WIDTH]
-    begin = int(lines.start[lines.rows[0]])
-    if not len(long) and (not len(lines.comments) or lines.comments[-1] < lines.rows[0]):
-        return lines.text[begin:].tobytes()
-    begins = np.concatenate((lines.start[lines.comments], lines.token[lines.first[long] + WIDTH]))
-    ends = np.concatenate((lines.end[lines.comments], lines.end[long]))
-    edge = np.zeros(len(lines.text) + 1, np.int8)
-    edge[begins] += 1
-    edge[ends] -= 1
-    text = lines.text.copy()
-    text[np.cumsum(edge[:-1], dtype=np.int8) > 0] = SPACE
-    return text.tobytes()
-
-
-def _numbers_line_by_line(
-    lines: Lines, path: Path, lenient: bool, dropped: dict[str, int]
-) -> tuple[Array, Array]:
-    """As `_numbers`, slowly: it names the first bad line, or drops and counts the bad ones."""
-    table = np.empty((len(lines.rows), WIDTH))
-    kept: list[int] = []
-    for number in lines.rows:
-        words = _line(lines, number).split()
-        values = [_number(word) for word in words[:WIDTH]]
-        if len(words) < WIDTH:
-            reason, column = "too few fields", len(words)
-            problem = f"missing: the line has {len(words)} of {WIDTH} fields, {' '.join(words)!r}"
-        elif None in values:
-            reason, column = "not a number", values.index(None)
-            problem = f"{words[column]!r} is not a finite number"
-        else:
-            table[len(kept)] = values
-            kept.append(number + 1)
-            continue
-        if not lenient:
-            raise TraceError(_message(path, number + 1, column, problem))
-        dropped[reason] = dropped.get(reason, 0) + 1
-    if not kept:
-        raise TraceError(f"{path}: no line holds {WIDTH} numbers; give a log in the format SWF")
-    return table[: len(kept)], np.array(kept)
-
-
-def _number(word: str) -> float | None:
-    try:
-        value = float(word.replace("_", "x"))  # Python would take 1_000
-    except ValueError:
-        return None
-    return value if np.isfinite(value) else None
-
-
-def _kept(
-    table: Array, line: Array, path: Path, lenient: bool, dropped: dict[str, int]
-) -> tuple[Array, Array]:
+def _kept(rows: Rows, path: Path, bad: BadRows) -> Rows:
     """Rows that can be scheduled. What the archive holds by custom is dropped also when strict."""
 
-    def drop(bad: Array, reason: str) -> None:
-        nonlocal table, line
-        if bad.any():
-            dropped[reason] = int(bad.sum())
-            table, line = table[~bad], line[~bad]
+    def drop(gone: Array, reason: str) -> None:
+        nonlocal rows
+        bad.usual(int(gone.sum()), reason)
+        rows = rows.only(~gone)
 
-    def refuse(bad: Array, reason: str, column: int, values: Array, problem: str) -> None:
-        if bad.any() and not lenient:
-            row = int(np.flatnonzero(bad)[0])
-            raise TraceError(_message(path, line[row], column, f"{values[row]:.10g} {problem}"))
-        drop(bad, reason)
+    def refuse(gone: Array, reason: str, name: str, values: Array, problem: str) -> None:
+        nonlocal rows
+        if gone.any():
+            row = int(np.flatnonzero(gone)[0])
+            told = message(path, rows.line[row], COLUMN[name], f"{values[row]:.10g} {problem}")
+            bad.refuse(int(gone.sum()), reason, told)
+            rows = rows.only(~gone)
 
-    number = table[:, COLUMN["job_number"]]
-    repeat = np.ones(len(table), bool)
+    number = rows.column("job_number")
+    repeat = np.ones(len(number), bool)
     repeat[np.unique(number, return_index=True)[1]] = False
-    if repeat.any():
-        partial = repeat & np.isin(table[:, COLUMN["status"]], PARTIAL)
-        repeat = repeat[~partial]
-        drop(partial, "part of a job that was swapped out")
-        refuse(repeat, "job number twice", 0, table[:, 0], "stands on an earlier line too")
-    drop(table[:, COLUMN["run_s"]] == 0, "run time 0")
-    submit = table[:, COLUMN["submit_s"]]
-    refuse(submit < 0, "negative submit time", COLUMN["submit_s"], submit, "is negative")
-    procs = _processors(table)
-    column = COLUMN["procs_requested"]
-    refuse(procs <= 0, "no processors", column, procs, "is not positive, nor are those allocated")
-    if not len(table):
-        raise TraceError(f"{path}: all jobs were dropped: {dropped}; give another log")
-    return table, line
+    partial = repeat & np.isin(rows.column("status"), PARTIAL)
+    repeat = repeat[~partial]
+    drop(partial, "part of a job that was swapped out")
+    number = rows.column("job_number")
+    refuse(repeat, "job number twice", "job_number", number, "stands on an earlier line too")
+    drop(rows.column("run_s") == 0, "run time 0")
+    submit = rows.column("submit_s")
+    refuse(submit < 0, "negative submit time", "submit_s", submit, "is negative")
+    procs = _processors(rows)
+    problem = "is not positive, nor are those allocated"
+    refuse(procs <= 0, "no processors", "procs_requested", procs, problem)
+    if not len(rows.line):
+        raise TraceError(f"{path}: all jobs were dropped: {bad.dropped}; give another log")
+    return rows
 
 
-def _within(
-    machine: Machine, table: Array, line: Array, path: Path, lenient: bool, dropped: dict[str, int]
-) -> tuple[Array, Array]:
+def _within(size: Machine, form: str, rows: Rows, path: Path, bad: BadRows) -> Rows:
     """Rows that an empty machine can run."""
-    procs = _processors(table)
-    large = _nodes(procs, machine) > machine.nodes
-    if large.any() and not lenient:
-        row = int(np.flatnonzero(large)[0])
-        asks = table[row, COLUMN["procs_requested"]] == procs[row]
-        column = COLUMN["procs_requested" if asks else "procs_allocated"]
-        problem = f"{procs[row]:g} is more than the machine's {machine.procs}"
-        remedy = f"correct MaxNodes and MaxProcs in the header, {REMEDY}"
-        raise TraceError(_message(path, line[row], column, problem, remedy))
+    procs = _processors(rows)
+    large = too_large(procs, _memory_gb(rows), size, form)
     if large.any():
-        dropped["asks more than the machine has"] = int(large.sum())
+        row = int(np.flatnonzero(large)[0])
+        asked = rows.column("procs_requested")[row] == procs[row]
+        column = COLUMN["procs_requested" if asked else "procs_allocated"]
+        memory = f" with {_memory_gb(rows)[row]:.3g} GB each" if procs[row] <= size.procs else ""
+        problem = f"{procs[row]:g}{memory} is more than the machine's {size.procs}"
+        told = message(path, rows.line[row], column, problem)
+        remedy = f"{LARGE}, or {REMEDY}"
+        bad.refuse(int(large.sum()), "asks more than the machine has", told, remedy)
     if large.all():
-        raise TraceError(f"{path}: all jobs were dropped: {dropped}; give another log")
-    return table[~large], line[~large]
+        raise TraceError(f"{path}: all jobs were dropped: {bad.dropped}; give another log")
+    return rows.only(~large)
 
 
-def _order(table: Array, line: Array, path: Path, lenient: bool, dropped: dict[str, int]) -> Array:
-    order = np.argsort(table[:, COLUMN["job_number"]], kind="stable")
-    submit = table[order, COLUMN["submit_s"]]
+def _order(rows: Rows, path: Path, bad: BadRows) -> Array:
+    order = np.argsort(rows.column("job_number"), kind="stable")
+    submit = rows.column("submit_s")[order]
     late = np.flatnonzero(np.diff(submit) < 0)
     if not len(late):
         return order
-    if not lenient:
+    if bad.strict:
         row = int(late[0]) + 1
         problem = f"{submit[row]:.10g} is before {submit[row - 1]:.10g} of the job number above it"
-        raise TraceError(_message(path, line[order[row]], COLUMN["submit_s"], problem))
-    dropped["submit time out of order (sorted, not dropped)"] = len(late)
+        told = message(path, rows.line[order[row]], COLUMN["submit_s"], problem)
+        bad.refuse(len(late), "submit time out of order", told)
+    bad.usual(len(late), "submit time out of order (sorted, not dropped)")
     return order[np.argsort(submit, kind="stable")]
 
 
-def _processors(table: Array) -> Array:
-    return np.maximum(table[:, COLUMN["procs_allocated"]], table[:, COLUMN["procs_requested"]])
+def _processors(rows: Rows) -> Array:
+    return np.maximum(rows.column("procs_allocated"), rows.column("procs_requested"))
 
 
-def _nodes(procs: Array, machine: Machine) -> Array:
-    # one division of exact products: dividing by MaxProcs / MaxNodes could round a whole number up
-    return np.ceil(procs * machine.nodes / machine.procs)
+def _memory_gb(rows: Rows) -> Array:
+    """Requested memory of a processor, 0 where the log does not say."""
+    return np.maximum(rows.column("mem_requested_kb"), 0.0) / KB_A_GB
 
 
-def _stated(header: dict[str, str], label: str) -> int:
-    """The first number after a label, 0 when there is none: `338 (batch partition; 512 total)`."""
-    found = NUMBER.match(header.get(label, ""))
-    return int(found[1].replace(",", "")) if found else 0
-
-
-def _machine(header: dict[str, str], procs: Array) -> Machine:
-    nodes, most = _stated(header, "MaxNodes"), _stated(header, "MaxProcs")
-    if nodes and most:
-        return Machine(nodes, most, "MaxNodes and MaxProcs of the header")
-    if nodes or most:
-        told = "MaxNodes" if nodes else "MaxProcs"
-        return Machine(nodes or most, nodes or most, f"{told} of the header, one processor a node")
-    largest = int(np.ceil(procs.max()))
-    told = f"the header has no MaxNodes or MaxProcs: {largest} is the most a job asks for"
-    return Machine(largest, largest, told)
-
-
-def _pool(machine: Machine, source: str) -> Cluster:
-    return cluster(
-        [[machine.nodes]],
-        resources=("node",),
-        kinds=("pool",),
-        names=["pool"],
-        source=f"{source}: {machine.nodes} nodes, {machine.procs} processors ({machine.told})",
-    )
+def _recorded(rows: Rows) -> tuple[Array, Array]:
+    """When each job started and ended, NaN where the log does not say."""
+    wait_s, run_s = rows.column("wait_s"), rows.column("run_s")
+    known = (wait_s >= 0) & (run_s >= 0)
+    start_s = np.where(known, rows.column("submit_s") + wait_s, np.nan)
+    return start_s, start_s + np.where(known, run_s, 0.0)
 
 
 def _workload(
     path: Path,
-    table: Array,
-    machine: Machine,
+    rows: Rows,
+    size: Machine,
+    form: tuple[str, str],
     header: dict[str, str],
     dropped: dict[str, int],
 ) -> Workload:
-    procs = _processors(table)
-    run_s = table[:, COLUMN["run_s"]]
+    procs, memory_gb = _processors(rows), _memory_gb(rows)
+    run_s, request_s = rows.column("run_s"), rows.column("request_s")
     work_s = np.where(run_s < 0, UNKNOWN_RUN_S, run_s)
-    request_s = table[:, COLUMN["request_s"]]
     columns: dict[str, Any] = {
-        name: table[:, column].astype(np.int64) if name in NUMBERS_OF else table[:, column].copy()
-        for name, column in COLUMN.items()
+        name: rows.column(name).astype(np.int64) if name in NUMBERS_OF else rows.column(name).copy()
+        for name in COLUMN
         if name not in SCHEDULED_BY
     }
     users, tenant = np.unique(columns["user"], return_inverse=True)
-    known = _stated(header, "MaxNodes") or _stated(header, "MaxProcs")
+    given = asks(procs, memory_gb, size, form[0])
+    start_s, end_s = _recorded(rows)
+    notes = [f"nodes are {'taken whole' if form[0] == 'whole' else 'shared'}: {form[1]}"]
+    notes += [f"guessed: {size.told}"] if size.guessed else []
+    if memory_gb.any() and "mem_gb" not in given["resources"]:
+        notes.append(
+            "memory is not modelled: the log says what jobs ask for, not what a node has "
+            "(--machine mem-gb=N --nodes shared)"
+        )
+    meta: dict[str, Any] = {
+        "file": path.name,
+        "header": header,
+        "swf": columns,
+        "procs": procs,
+        # RLScheduler fills a missing request before it mends the run time, so -1 may stay
+        "request_logged_s": np.where(request_s < 0, run_s, request_s),
+        "max_procs": size.procs,
+        "max_nodes": size.nodes,
+        "node_mem_gb": size.node_mem_gb,
+        "machine": size.told,
+        "nodes": form[0],
+        "nodes_because": form[1],
+        "notes": notes,
+        "dropped": dropped,
+    }
+    if not np.isnan(start_s).all():
+        meta["recorded"] = {"start_s": start_s, "end_s": end_s}
     return workload(
-        table[:, COLUMN["submit_s"]],
+        rows.column("submit_s"),
         work_s,
-        _nodes(procs, machine),
-        resources=("node",),
+        given.pop("demand"),
         request_s=np.where(request_s < 0, work_s, request_s),
         tenant=tenant,
         tenants=[str(user) if user >= 0 else "unknown" for user in users],
         job_id=columns["job_number"].astype(str),
-        source=path.name if known else f"{path.name} ({machine.told})",
-        meta={
-            "file": path.name,
-            "header": header,
-            "swf": columns,
-            "procs": procs,
-            # RLScheduler fills a missing request before it mends the run time, so -1 may stay
-            "request_logged_s": np.where(request_s < 0, run_s, request_s),
-            "max_procs": machine.procs,
-            "max_nodes": machine.nodes,
-            "machine": machine.told,
-            "dropped": dropped,
-        },
+        source=f"{path.name} ({size.told})" if size.guessed else path.name,
+        meta=meta | _dates(header, rows.column("submit_s")),
+        labels=_labels(header, columns),
+        **given,
     )
 
 
-def _message(path: Path, line: int, column: int, problem: str, remedy: str = REMEDY) -> str:
-    return f"{path}:{line}: {FIELDS[column][1]} (field {column + 1}) = {problem}; {remedy}"
+def _labels(header: dict[str, str], columns: dict[str, Array]) -> dict[str, Labels]:
+    """What the jobs name of a site; a column that says nothing is left out."""
+    parts = "queue" if (columns["queue"] >= 0).any() else "partition"
+    names = names_of(header, parts.title())
+    found = {
+        site.PARTITION: (columns[parts], names),
+        site.USER: (columns["user"], names_of(header, "User")),
+        site.ACCOUNT: (columns["group"], names_of(header, "Group")),
+    }
+    labels = {}
+    for label, (numbers, known) in found.items():
+        if (numbers >= 0).any():
+            each, row = np.unique(numbers, return_inverse=True)
+            texts = tuple(known.get(int(n), str(n)) if n >= 0 else "" for n in each)
+            labels[label] = Labels(texts, row)
+    return labels
+
+
+def _dates(header: dict[str, str], submit_s: Array) -> dict[str, float]:
+    """Seconds since 1970 of the log's time 0, and those that its clocks were ahead of UTC."""
+    epoch_s = float(stated(header, "UnixStartTime"))
+    if not epoch_s:
+        return {"epoch_s": 0.0} if submit_s.min() > UNIX_S else {}
+    ahead = header.get("TimeZone", "").strip()
+    zone = header.get("TimeZoneString", "").strip()
+    if zone:
+        try:
+            at = np.datetime64(int(epoch_s), "s").item()
+            offset = ZoneInfo(zone).utcoffset(at)
+            ahead = str(offset.total_seconds()) if offset is not None else ahead
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            pass  # a zone of long ago, or a machine without the tables: the number stands
+    try:
+        return {"epoch_s": epoch_s, "utc_offset_s": float(ahead)}
+    except ValueError:
+        return {"epoch_s": epoch_s}

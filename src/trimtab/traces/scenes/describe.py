@@ -55,18 +55,43 @@ def describe(
         "content_sha256": content_sha256(work),
     }
     if machine is not None:
-        seconds = busy_s(work, machine, profile)
-        told["offered_load"] = {
-            name: s / span_s if span_s else 0.0 for name, s in seconds.items() if name != WHOLE
-        }
+        shares = offered_load(work, machine, profile)
+        told["offered_load"] = {name: share for name, share in shares.items() if name != WHOLE}
     return told
 
 
-def busy_s(work: Workload, machine: Cluster, profile: Profile | None = None) -> dict[str, float]:
-    """Seconds for which the whole cluster, each resource fully used, would be busy with the jobs.
+def offered_load(
+    work: Workload,
+    machine: Cluster,
+    profile: Profile | None = None,
+    stretch: float = 1.0,
+) -> dict[str, float]:
+    """Share of the cluster, by resource, that the work keeps busy over the span of arrivals.
 
-    Over the span of arrivals it is the offered load. A job runs at the mean rate of the nodes it
-    may use, weighted by their GPUs if it asks for GPUs, else by the first resource.
+    Only what can be done inside the span counts: a run is cut off at the last submit, as if it had
+    begun when it was submitted. So load 1 is contended, however long the last jobs run. `stretch`
+    takes the arrivals that many times as far apart. Services are left out.
+    """
+    submit_s, batch = work.jobs["submit_s"] * stretch, work.truth["service"] == 0
+    if not batch.any():
+        return dict.fromkeys(work.resources, 0.0)
+    last_s = float(submit_s[batch].max())
+    span_s = last_s - float(submit_s[batch].min())
+    run_s = np.minimum(run_on_s(work, machine, profile), np.maximum(last_s - submit_s, 0.0))
+    seconds = held_s(work, machine, np.where(batch, run_s, 0.0))
+    return {name: s / span_s if span_s > 0 else 0.0 for name, s in seconds.items()}
+
+
+def busy_s(work: Workload, machine: Cluster, profile: Profile | None = None) -> dict[str, float]:
+    """Seconds for which the whole cluster, fully used, would be busy with the jobs, by resource."""
+    return held_s(work, machine, run_on_s(work, machine, profile))
+
+
+def run_on_s(work: Workload, machine: Cluster, profile: Profile | None = None) -> Array:
+    """(J,) run times on the cluster; 0 for what never ends.
+
+    A job runs at the mean rate of the nodes it may use, weighted by their GPUs if it asks for
+    GPUs, else by the first resource.
     """
     profile = profile or uniform_profile(len(work.kinds), len(machine.kinds))
     node_kind = machine.nodes["kind"]
@@ -85,7 +110,12 @@ def busy_s(work: Workload, machine: Cluster, profile: Profile | None = None) -> 
             f"{work.kinds[work.jobs['kind'][row]]!r} runs on no node of {machine.source}; "
             f"add such nodes or a rate to the profile"
         )
-    run_s = np.where(np.isfinite(work.truth["work_s"]), work.truth["work_s"], 0.0) * total / rate
+    work_s = work.truth["work_s"]
+    return np.asarray(np.where(np.isfinite(work_s), work_s, 0.0) * total / rate)
+
+
+def held_s(work: Workload, machine: Cluster, run_s: Array) -> dict[str, float]:
+    """Seconds of the whole cluster, by resource, that jobs hold which run so long."""
     taken = (run_s * work.jobs["instances"]) @ work.demand  # (R,) resource-seconds
     seconds = {}
     for r, name in enumerate(work.resources):

@@ -9,23 +9,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from trimtab.arrays import Array
 from trimtab.build import uniform_profile
 from trimtab.core import Cluster, Profile, Workload
 from trimtab.errors import TraceError, TrimtabError
-from trimtab.traces import is_prepared, read
+from trimtab.traces import check_no_machine, is_prepared, read
 from trimtab.traces.readers import openb, pai
-from trimtab.traces.readers.swf import read_bytes, swf_cluster
+from trimtab.traces.readers.packed import read_bytes
+from trimtab.traces.readers.swf import on_nodes, swf_cluster
 from trimtab.traces.scenes import presets, synthetic
 from trimtab.traces.scenes.cluster_file import profile_for, read_cluster
-from trimtab.traces.scenes.describe import busy_s
 from trimtab.traces.scenes.gavel import gavel_profile, mapped, rates_of
+from trimtab.traces.scenes.load import at_load, service_shares, thinned
 from trimtab.traces.scenes.match import matched
 
 DEFAULT = "mixed-gpu"
@@ -53,22 +50,26 @@ def open_scene(
     start: int = 0,
     jobs: int | None = None,
     estimate: str = "requested",
-    lenient: bool = False,
+    lenient: bool | None = None,
     load: float | None = None,
     gpu_jobs: float = 0.0,
+    nodes: str | None = None,
+    machine: str | None = None,
 ) -> Scene:
     """A trace file with its own or a given cluster, or a named generator with its preset.
 
     A generator may have settings, as in `adlro:load=0.7,jobs=500`. `start` and `jobs` cut rows out
-    of a file; for a generator `jobs` is how many it makes. `load` cuts the cluster down until the
-    trace offers it that much; `gpu_jobs` is the share of the jobs that become GPU work of Gavel's
-    measured speeds.
+    of a file; for a generator `jobs` is how many it makes. `load` cuts the cluster down, or
+    stretches the arrivals of a log on one pool, until the trace offers it that much; `gpu_jobs` is
+    the share of the jobs that become GPU work of Gavel's measured speeds. `lenient`, `nodes` and
+    `machine` are as `traces.read` takes them.
     """
     if start < 0 or (jobs is not None and jobs < 1):
         raise TraceError(
             f"{trace}: --start {start} --jobs {jobs} selects nothing; give 0 or more, 1 or more"
         )
     if trace.partition(":")[0] in synthetic.BY_NAME:
+        check_no_machine(trace, nodes, machine)
         made = made_scene(trace, cluster, seed, jobs)
         return _fixed(made, estimate, load, gpu_jobs, seed, lenient)
     if not Path(trace).exists():
@@ -77,16 +78,23 @@ def open_scene(
             f"{trace}: no such file, and not a generator ({names}); give a trace or one of these, "
             "with settings if need be, such as adlro:load=0.7"
         )
-    work = read(trace, lenient=lenient)
+    if cluster is not None and (nodes == "whole" or machine is not None):
+        option = f"--nodes {nodes}" if machine is None else f"--machine {machine}"
+        raise TraceError(
+            f"{trace}: {option} is about the log's own machine, but --cluster {cluster} gives "
+            "another, whose nodes jobs share; leave one of them out"
+        )
+    work = read(trace, lenient=lenient, nodes=nodes, machine=machine)
     if start or jobs is not None:
         work = work.window(start, jobs)
     if cluster is None:
-        nodes, profile = own_cluster(trace, work)
+        rack, profile = own_cluster(trace, work)
     else:
-        nodes, profile = open_cluster(cluster, work)
+        rack, profile = open_cluster(cluster, work)
+        work = on_nodes(work, rack)
         if work.truth["service"].any() and is_prepared(trace):
-            work = services_for(work, own_cluster(trace, work)[0], nodes)
-    scene = Scene(work, nodes, profile, Path(trace).name, False)
+            work = services_for(work, own_cluster(trace, work)[0], rack)
+    scene = Scene(work, rack, profile, Path(trace).name, False)
     return _fixed(scene, estimate, load, gpu_jobs, seed, lenient)
 
 
@@ -158,61 +166,22 @@ def _text(value: Any) -> str:
 
 
 def _fixed(
-    scene: Scene, estimate: str, load: float | None, gpu_jobs: float, seed: int, lenient: bool
+    scene: Scene,
+    estimate: str,
+    load: float | None,
+    gpu_jobs: float,
+    seed: int,
+    lenient: bool | None,
 ) -> Scene:
     """A scene with its last choices made."""
     work, nodes, profile = scene.workload.with_estimate(estimate), scene.cluster, scene.profile
     if gpu_jobs:
         work = mapped(work, nodes, seed=seed, gpu_jobs=gpu_jobs)
         profile = gavel_profile(work.kinds, nodes.kinds)
-    work, nodes, profile = matched(work, nodes, profile, lenient=lenient)
+    work, nodes, profile = matched(work, nodes, profile, lenient=bool(lenient))
     if load is not None:
         work, nodes = at_load(work, nodes, profile, load)
     return scene._replace(workload=work, cluster=nodes, profile=profile)
-
-
-def at_load(
-    work: Workload, nodes: Cluster, profile: Profile, load: float
-) -> tuple[Workload, Cluster]:
-    """The cluster with so many of its nodes of each kind left that the trace offers it `load`.
-
-    Offered is the work of the scarcest resource over the span of arrivals, against what services
-    leave free. Nodes are left out evenly over the regions, and services with them.
-    """
-    if not load > 0:
-        raise TraceError(f"--load {load:g} is not above 0; give for example 0.9")
-    submit_s = work.jobs["submit_s"][work.truth["service"] == 0]
-    span_s = max(float(submit_s[-1] - submit_s[0]), 1e-9) if len(submit_s) else 1e-9
-    taken = service_shares(work, nodes)
-    offered = max(
-        seconds / span_s / max(1 - taken.get(name, 0.0), 1e-9)
-        for name, seconds in busy_s(work, nodes, profile).items()
-    )
-    if offered > load:
-        raise TraceError(
-            f"--load {load:g}: {work.source} offers {offered:.3g} to all of {nodes.source}; "
-            f"give a larger --load or a larger --cluster"
-        )
-    chosen = []
-    for kind in range(len(nodes.kinds)):
-        rows = np.flatnonzero(nodes.nodes["kind"] == kind)
-        rows = rows[np.argsort(nodes.nodes["region"][rows], kind="stable")]
-        chosen.append(rows[_evenly(len(rows), offered / load)])
-    rows = np.sort(np.concatenate(chosen))
-    source = f"{len(rows):,} of {nodes.source}, at load {load:g}"
-    left = replace(nodes.only(rows), source=source)
-    return thinned(work, len(rows) / len(nodes)), left
-
-
-def service_shares(work: Workload, nodes: Cluster) -> dict[str, float]:
-    """Share of the cluster that services take, by resource that both have."""
-    demand = work.demand[work.truth["service"] == 1].sum(axis=0)
-    total = dict(zip(nodes.resources, nodes.capacity.sum(axis=0)))
-    return {
-        name: float(demand[r] / total[name])
-        for r, name in enumerate(work.resources)
-        if total.get(name, 0) > 0
-    }
 
 
 def services_for(work: Workload, own: Cluster, nodes: Cluster) -> Workload:
@@ -220,23 +189,6 @@ def services_for(work: Workload, own: Cluster, nodes: Cluster) -> Workload:
     before, after = service_shares(work, own), service_shares(work, nodes)
     ratio = [before[name] / after[name] for name in after if after[name] > 0 and name in before]
     return thinned(work, min([1.0, *ratio]))
-
-
-def thinned(work: Workload, share: float) -> Workload:
-    """The work with that share of its services, taken evenly; all else stays."""
-    services = np.flatnonzero(work.truth["service"] == 1)
-    if share >= 1 or not len(services):
-        return work
-    keep = np.ones(len(work), bool)
-    keep[services] = False
-    keep[services[_evenly(len(services), share)]] = True
-    return work.only(keep)
-
-
-def _evenly(count: int, share: float) -> Array:
-    """Places of about `share` of so many things, at least one of them."""
-    kept = min(max(round(count * share), 1 if count else 0), count)
-    return (np.arange(kept) * count) // max(kept, 1)
 
 
 def own_cluster(trace: str, work: Workload) -> tuple[Cluster, Profile]:

@@ -18,6 +18,7 @@ from trimtab.arrays import Array
 from trimtab.build import workload
 from trimtab.core import Cluster, Profile, Workload
 from trimtab.errors import TraceError, UnknownName
+from trimtab.site import Labels
 from trimtab.traces.scenes.adlro import adlro_jobs
 from trimtab.traces.scenes.describe import busy_s
 from trimtab.traces.scenes.presets import JOB_KINDS, RESOURCES, mixed_gpu_cluster, mixed_gpu_profile
@@ -29,7 +30,8 @@ BY_HOUR = (
     *(0.70, 0.74, 0.84, 0.82, 0.83, 1.05, 0.94, 1.09, 1.16, 1.02, 0.84, 0.75),
 )
 DISPERSION = 4.4  # variance / mean of the jobs that arrive in a second: Alibaba 2018
-OF_MACHINE = ("file", "machine", "max_nodes", "max_procs")  # meta of an SWF log
+# meta of an SWF log
+OF_MACHINE = ("file", "machine", "max_nodes", "max_procs", "node_mem_gb", "nodes", "nodes_because")
 PROCESSES = {  # name: (follows the hour of day, comes in batches)
     "poisson": (False, False),
     "diurnal": (True, False),
@@ -180,6 +182,9 @@ def like(
         job_id=None,
         after_ptr=None,
         after_idx=None,
+        labels={
+            name: Labels(given.names, given.row[drawn]) for name, given in source.labels.items()
+        },
         source=f"like {source.source}",
         meta=meta | {"jitter": jitter, "speedup": speedup, "arrivals": arrivals},
     )

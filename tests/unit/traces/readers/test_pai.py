@@ -90,7 +90,7 @@ def test_the_header_file_orders_the_columns(tmp_path):
 def test_a_dirty_task_is_refused_by_its_line_or_counted(tmp_path, field, row):
     path = written(tmp_path, TASKS + row + "\n")
     with pytest.raises(TraceError, match=f":4: {field}=.*--lenient"):
-        read(path)
+        read(path, lenient=False)
     work = read(path, lenient=True)
     assert len(work) == 3
     assert sum(work.meta["dropped"].values()) == 1

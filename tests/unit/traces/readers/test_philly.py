@@ -90,7 +90,7 @@ def test_attempts_of_a_logged_job_add_up_and_its_cluster_is_the_tenant(tmp_path)
 def test_a_job_that_never_ran_is_refused_or_counted(tmp_path, bad):
     path = logged(tmp_path, job(), bad)
     with pytest.raises(TraceError, match=r":2: .*--lenient"):
-        read(path)
+        read(path, lenient=False)
     work = read(path, lenient=True)
     assert (len(work), sum(work.meta["dropped"].values())) == (1, 1)
 

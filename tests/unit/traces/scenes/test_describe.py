@@ -37,9 +37,9 @@ def test_graphs_are_counted_with_their_size_and_longest_chain():
     assert (told["depth"]["max"], told["depth"]["mean"]) == (3, 2.5)
 
 
-def test_offered_load_is_work_by_demand_over_capacity_and_span():
-    # (10 x 1 + 20 x 2 x 3) core-seconds / (4 cores x 50 s) = 130 / 200
-    work = workload([0, 50], [10, 20], [1, 2], instances=[1, 3])
+def test_offered_load_is_work_inside_the_span_of_arrivals_over_capacity():
+    # (10 s x 1 + 20 of 60 s x 2 x 3 + 0 of 9 s x 4) core-seconds / (4 cores x 50 s) = 130 / 200
+    work = workload([0, 30, 50], [10, 60, 9], [1, 2, 4], instances=[1, 3, 1])
     assert describe(work, cluster([4]))["offered_load"] == {"cpu": pytest.approx(0.65)}
 
 

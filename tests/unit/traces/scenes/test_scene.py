@@ -7,13 +7,14 @@ import pytest
 
 from trimtab.build import cluster, uniform_profile, workload
 from trimtab.errors import TraceError
-from trimtab.traces.scenes.describe import busy_s
-from trimtab.traces.scenes.scene import at_load, open_scene
+from trimtab.traces.scenes.describe import offered_load
+from trimtab.traces.scenes.load import at_load
+from trimtab.traces.scenes.scene import open_scene
 
 
 def offering(core_s, span_s=100.0):
-    """Two jobs that ask for so many core-seconds in all, `span_s` apart."""
-    return workload([0.0, span_s], [core_s / 4, core_s / 4], [2, 2], source="two jobs")
+    """Two jobs `span_s` apart: the first asks for so many core-seconds, the last has no time."""
+    return workload([0.0, span_s], [span_s, 7.0], [core_s / span_s, 2], source="two jobs")
 
 
 def nodes(count, kinds=1, region=None, cores=10.0):
@@ -57,7 +58,7 @@ def test_as_many_nodes_stay_as_the_load_needs(core_s, load, kept):
 def test_the_cut_cluster_is_offered_the_load():
     work = offering(4500)
     left = cut(work, nodes(20), 0.9)
-    assert busy_s(work, left)["cpu"] / 100 == pytest.approx(0.9)
+    assert offered_load(work, left)["cpu"] == pytest.approx(0.9)
 
 
 def test_every_kind_keeps_its_share_and_at_least_one_node():
@@ -88,7 +89,7 @@ def test_names_and_capacities_follow_their_nodes():
         source="six",
     )
     work = workload(
-        [0, 100], [100, 100], [[5.25, 0], [5.25, 0]], resources=["cpu", "mem_gb"]
+        [0, 100], [100, 100], [[10.5, 0], [5.25, 0]], resources=["cpu", "mem_gb"]
     )  # 10.5 of 21 cores
     left = cut(work, machine, 1.0)
     # three of six stay, every second one
@@ -103,17 +104,17 @@ def test_nodes_without_names_stay_without():
 
 def test_the_scarcest_resource_decides():
     machine = cluster(np.full((8, 2), 10.0), resources=["cpu", "mem_gb"])
-    work = workload([0, 100], [100, 100], [[1, 10], [1, 10]], resources=["cpu", "mem_gb"])
-    assert len(cut(work, machine, 0.5)) == 4  # memory: 2 x 1000 of 8,000 = 0.25; CPU: 0.025
+    work = workload([0, 100], [100, 100], [[2, 20], [1, 10]], resources=["cpu", "mem_gb"])
+    assert len(cut(work, machine, 0.5)) == 4  # memory: 2,000 of 8,000 = 0.25; CPU: 0.025
 
 
 def beside_services(count, cores=4.0):
-    """The two jobs of 4,500 core-seconds, 100 s apart, a while after so many services."""
+    """Two jobs 100 s apart, 4,500 core-seconds between them, after so many services."""
     submit_s = [0.0] * count + [1000.0, 1100.0]
     return workload(
         submit_s,
-        [np.inf] * count + [1125.0] * 2,
-        [cores] * count + [2.0] * 2,
+        [np.inf] * count + [1125.0] * 2,  # 100 s of the first are inside the span
+        [cores] * count + [45.0] * 2,
         service=[1] * count + [0] * 2,
         job_id=[f"s{n}" for n in range(count)] + ["first", "second"],
         source="two jobs beside services",
@@ -163,9 +164,8 @@ def test_a_load_below_what_is_offered_is_refused_with_the_offer():
 
 def test_a_scene_at_a_load_keeps_its_jobs_and_loses_nodes():
     whole = open_scene("mixed-gpu", jobs=200)
-    offered = max(busy_s(whole.workload, whole.cluster, whole.profile).values())
-    span_s = np.ptp(whole.workload.jobs["submit_s"])
-    half = open_scene("mixed-gpu", jobs=200, load=2 * offered / span_s)
+    offered = max(offered_load(whole.workload, whole.cluster, whole.profile).values())
+    half = open_scene("mixed-gpu", jobs=200, load=2 * offered)
     assert (half.workload.jobs == whole.workload.jobs).all()
     want = np.bincount(whole.cluster.nodes["kind"]) / 2
     assert np.abs(np.bincount(half.cluster.nodes["kind"]) - want).max() <= 0.5
@@ -175,9 +175,8 @@ def test_a_share_of_gpu_jobs_changes_the_work_before_the_cluster_is_cut():
     options = {"cluster": "openb:48", "jobs": 300, "gpu_jobs": 0.5}
     whole = open_scene("queue", **options)
     assert "mapped" in whole.workload.meta
-    offered = max(busy_s(whole.workload, whole.cluster, whole.profile).values())
-    span_s = np.ptp(whole.workload.jobs["submit_s"])
-    third = open_scene("queue", **options, load=3 * offered / span_s)
+    offered = max(offered_load(whole.workload, whole.cluster, whole.profile).values())
+    third = open_scene("queue", **options, load=3 * offered)
     assert (third.workload.jobs == whole.workload.jobs).all()
     assert third.profile.rate.shape == whole.profile.rate.shape
     of_kind = np.bincount(whole.cluster.nodes["kind"])
