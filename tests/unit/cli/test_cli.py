@@ -120,14 +120,14 @@ def test_a_job_that_fits_no_gpu_and_a_gpu_without_a_speed_are_named(tmp_path):
     assert "no speed is given for h900;" in lenient.stderr
 
 
-def test_a_bad_line_is_named_and_lenient_reading_counts_it(log):
+def test_a_bad_line_costs_itself_and_is_named_where_asked(log):
     log.write_text(LOG.replace("20 8 -1 -1", "abc 8 -1 -1"))
-    strict = trimtab("compare", "fcfs", "--trace", log, "--json", "-")
+    strict = trimtab("compare", "fcfs", "--trace", log, "--strict", "--json", "-")
     assert strict.returncode == 2
     assert f"{log}:3: run time (field 4) = 'abc'" in strict.stderr
-    lenient = trimtab("compare", "fcfs", "--trace", log, "--lenient", "--json", "-")
-    assert json.loads(lenient.stdout)[0]["metrics"]["finished"] == 2
-    assert "dropped 1" in lenient.stderr
+    usual = trimtab("compare", "fcfs", "--trace", log, "--json", "-")
+    assert json.loads(usual.stdout)[0]["metrics"]["finished"] == 2
+    assert "dropped 1" in usual.stderr
 
 
 def test_a_trace_is_converted_described_and_generated(log, tmp_path):
