@@ -18,7 +18,7 @@ import numpy as np
 
 from trimtab import site
 from trimtab.arrays import Array
-from trimtab.build import workload
+from trimtab.build import likeness, workload
 from trimtab.columns import quantised
 from trimtab.core import Cluster, Workload
 from trimtab.errors import TraceError
@@ -122,14 +122,14 @@ def on_nodes(work: Workload, cluster: Cluster) -> Workload:
     given["demand"] = quantised(given["demand"])
     jobs = work.jobs.copy()
     jobs["instances"] = given.pop("instances")
-    jobs["like"] = np.unique(
-        np.column_stack((jobs["instances"], given["demand"])), axis=0, return_inverse=True
-    )[1]
     meta = {key: value for key, value in work.meta.items() if key not in ("procs", "max_procs")}
     told = "a job is a gang of one instance a processor, placed on any nodes that have room"
     if not known:
         told += "; memory is not modelled: the nodes or the log do not say"
-    return replace(work, jobs=jobs, **given, meta={**meta, "nodes": "shared", "notes": [told]})
+    meta |= {"nodes": "shared", "notes": [told]}
+    placed = replace(work, jobs=jobs, **given, meta=meta)
+    placed.jobs["like"] = likeness(placed)
+    return placed
 
 
 def _kept(rows: Rows, path: Path, bad: BadRows) -> Rows:
