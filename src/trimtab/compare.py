@@ -156,6 +156,11 @@ def by_rlscheduler(scene: Scene, name: str, seed: int, estimate: str) -> Result:
             f"{len(cluster)} nodes with {', '.join(cluster.resources)}; "
             "use an SWF log or --semantics easy"
         )
+    if work.quotas is not None or len(cluster.gates):
+        raise TraceError(
+            f"{scene.name}: rlscheduler semantics know no limits and reservations of a site; "
+            "use --semantics easy"
+        )
     width = (work.demand[:, 0] * work.jobs["instances"]).astype(np.int64)
     request_s = work.jobs["request_s"]
     if estimate == "requested":

@@ -130,17 +130,20 @@ def check_hostable(workload: Workload, cluster: Cluster) -> None:
     first = int(never[0])
     rec = workload.jobs[first]
     need = int(rec["instances"]) if rec["gang"] else 1
-    asks = {
-        n: float(v) for n, v in zip(cluster.resources, workload.demand[first], strict=True) if v
-    }
+    shown = [r for r, name in enumerate(cluster.resources) if name != WHOLE]
+    wants = workload.demand[first].tolist()
+    asks = {cluster.resources[r]: wants[r] for r in shown if wants[r]}
     if rec["gpu_mem_gb"] > 0:
         asks["gpu_mem_gb"] = float(rec["gpu_mem_gb"])
-    most = dict(zip(cluster.resources, cluster.capacity.max(0).tolist(), strict=True))
+    capacity = cluster.capacity.max(0).tolist()
+    most = {cluster.resources[r]: capacity[r] for r in shown}
+    on = (int(rec["node_kinds"]) >> cluster.nodes["kind"].astype(object)) & 1 == 1
+    mine = "" if on.all() else f", of which it may use {int(on.sum())}"
     if cluster.nodes["gpus"].any():
         most["gpu_mem_gb"] = float(cluster.nodes["gpu_mem_gb"].max())
     raise TraceError(
         f"{workload.source}: job {workload.name(first)} (row {first}): {need} x {asks} can never "
-        f"run on {cluster.source} ({len(cluster)} nodes; most a node: {most}); drop it "
+        f"run on {cluster.source} ({len(cluster)} nodes{mine}; most a node: {most}); drop it "
         f"(--lenient) or choose a larger --cluster"
     )
 

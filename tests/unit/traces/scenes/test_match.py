@@ -7,6 +7,7 @@ import pytest
 
 from trimtab.build import cluster, uniform_profile, workload
 from trimtab.errors import TraceError
+from trimtab.sim.world import check_hostable
 from trimtab.site import (
     ACCOUNT,
     ARRAY,
@@ -295,3 +296,11 @@ def test_instances_are_nodes_unless_they_are_processors():
     match(jobs(1, instances=16, meta={"nodes": "shared"}), machine(site))  # 16 / 8 = 2 nodes
     with pytest.raises(TraceError, match="nodes=16 is above the 2"):
         match(jobs(1, instances=16), machine(site))
+
+
+def test_a_job_too_wide_for_its_nodes_is_told_how_many_it_may_use():
+    work, nodes, _ = match(jobs(1, instances=17, **{GPU_KIND: "a100"}), machine(None))
+    with pytest.raises(
+        TraceError, match=r"can never run on site.yaml \(4 nodes, of which it may use 2;"
+    ):
+        check_hostable(work, nodes)
