@@ -24,6 +24,7 @@ from trimtab.report.compare.sections import (
     left_out,
     over_time,
 )
+from trimtab.report.compare.series import span_of
 from trimtab.report.compare.table import (
     Column,
     Row,
@@ -89,6 +90,7 @@ def page(
     rows = summary(results, measured)
     groups = by_policy(results)
     groups = {row.policy: groups[row.policy] for row in rows}
+    span = span_of(groups[policy][0] for policy in drawn(list(groups)))
     waits, packing = unit_of("wait_mean_s", rows), is_packing(groups)
     parts = [
         _header(results, rows, title, command, now),
@@ -100,7 +102,7 @@ def page(
         "" if packing else by_groups(groups, waits),
         over_time(groups, profile),
         gantts(groups),
-        workload(results),
+        workload(results, span.unit),
         cluster(results[0].cluster),
         meanings(rows),
         f"<footer>Made by trimtab {escape(version('trimtab'))}. The page loads nothing.</footer>",

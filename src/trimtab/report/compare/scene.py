@@ -13,7 +13,7 @@ from trimtab.metrics import ABOUT, Result
 from trimtab.report.compare.table import Row, columns
 from trimtab.report.markup import facts, named, plain_table, table
 from trimtab.site import WHOLE
-from trimtab.units import amount, amounts, duration, figures, unit
+from trimtab.units import amount, amounts, figures, unit
 
 MOST_COLUMNS = 20  # policies beside each other
 MORE_ABOUT = {
@@ -27,11 +27,14 @@ MORE_ABOUT = {
 }
 
 
-def workload(results: Sequence[Result]) -> str:
-    """The jobs of the first result. Times are left out of a packing, where pods come and stay."""
+def workload(results: Sequence[Result], clock: tuple[float, str]) -> str:
+    """The jobs of the first result; `clock` is the unit of the page's time axes.
+
+    Times are left out of a packing, where pods come and stay.
+    """
     work = results[0].workload
     timed = results[0].semantics != "packing"
-    told = {"Jobs": f"{len(work):,}"} | (_times(work) if timed else {}) | _counts(work)
+    told = {"Jobs": f"{len(work):,}"} | (_times(work, clock) if timed else {}) | _counts(work)
     several = ""
     if any(not np.array_equal(result.workload.truth, work.truth) for result in results):
         seed = results[0].seed
@@ -41,14 +44,14 @@ def workload(results: Sequence[Result]) -> str:
     return f"<h2>Workload</h2><p>{escape(work.source)}</p>{several}{facts(told)}{table}"
 
 
-def _times(work: Workload) -> dict[str, str]:
+def _times(work: Workload, clock: tuple[float, str]) -> dict[str, str]:
     submit_s, work_s = work.jobs["submit_s"], work.truth["work_s"]
     spread = zip(("median", "mean", "95 %", "longest"), _spread(work_s[np.isfinite(work_s)]))
     (size_s, unit), request_s = _run_unit(work), float(np.median(work.jobs["request_s"]))
     told = " · ".join(f"{name} {figures(value / size_s)}" for name, value in spread)
     asked = f"{figures(request_s / size_s)} {unit}" if np.isfinite(request_s) else "without end"
     return {
-        "Submitted over": duration(float(submit_s.max() - submit_s.min())),
+        "Submitted over": f"{figures(float(np.ptp(submit_s)) / clock[0])} {clock[1]}",
         f"Run time at rate 1 ({unit})": told,
         "Requested time": f"median {asked}",
     }

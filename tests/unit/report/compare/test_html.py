@@ -211,6 +211,7 @@ def test_a_quantity_has_one_unit_in_a_report(tmp_path):
     assert "at most (min)" in text
     clocks = re.findall(r"time since the first submit \((\w+)\)", text)
     assert len(set(clocks)) == 1 and len(clocks) > 1
+    assert f"<dt>Submitted over</dt><dd>0.033 {clocks[0]}</dd>" in text  # 2 s of an hour and more
 
 
 def test_a_thousand_policies_are_cut_and_the_rest_is_counted(tmp_path):
