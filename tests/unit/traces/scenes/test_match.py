@@ -304,3 +304,12 @@ def test_a_job_too_wide_for_its_nodes_is_told_how_many_it_may_use():
         TraceError, match=r"can never run on site.yaml \(4 nodes, of which it may use 2;"
     ):
         check_hostable(work, nodes)
+
+
+def test_speeds_on_kinds_that_were_split_stay_in_one_block_for_compiled_code():
+    site = Site(partitions=(Partition("p", ("n0",)), Partition("q", ("n1", "n2", "n3"))))
+    work = jobs(2, partition=["p", "q"])
+    profile = uniform_profile(len(work.kinds), 2)
+    _, made, split = matched(work, machine(site), profile)
+    assert len(made.kinds) == 3 and split.rate.shape[1] == 3
+    assert split.rate.flags.c_contiguous and split.draw.flags.c_contiguous
