@@ -7,7 +7,6 @@ tasks of an array at once, whole nodes, and the jobs that it waits for.
 from __future__ import annotations
 
 import re
-import shlex
 from collections import defaultdict
 
 import numpy as np
@@ -120,10 +119,7 @@ def submitted(line: str) -> dict[str, str]:
     """Of a line such as `sbatch --array=1-10%4 -d afterok:7 job.sh` the options that matter."""
     if not HINT.search(line):
         return {}
-    try:
-        words = shlex.split(line)
-    except ValueError:  # Slurm may cut a long line, within quotes too
-        words = line.split()
+    words = line.split()  # Slurm keeps no quotes, and cuts long lines
     options: dict[str, str] = {}
     for word, after in zip(words, [*words[1:], ""]):
         name, equals, value = word.partition("=")
