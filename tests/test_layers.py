@@ -114,7 +114,7 @@ ORDER = {
     "cli": [
         {"options", "outputs"},
         {"guard", "shown"},
-        {"bench", "cluster", "compare", "plan", "reproduce", "serve", "trace", "train"},
+        {"bench", "cluster", "compare", "envs", "plan", "reproduce", "serve", "trace", "train"},
         {"demo"},  # shows its table as compare does
         {"__init__"},
     ],
