@@ -99,7 +99,11 @@ def compare(
     interrupted = False
     try:
         with bar("comparing", len(question.policies) * seeds) as step:
-            for result in answers(question, lambda name, ended, of: step(name, 0)):
+
+            def show(name: str, ended: int, jobs: int) -> None:
+                step(f"{name} {ended / jobs:.0%}", 0)
+
+            for result in answers(question, show):
                 results.append(result)
                 step(result.policy, 1)
     except KeyboardInterrupt:

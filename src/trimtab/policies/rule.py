@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from trimtab.compiled import interruptible
 from trimtab.core import Cluster, Decision, Profile, Snapshot, Workload
 from trimtab.rules.names import BACKFILLS, Rule, parse
 from trimtab.rules.plan import decide, decide_conservative
@@ -28,7 +29,8 @@ class RulePolicy:
         while True:
             world = world_of(snapshot, self._room)
             if rule.backfill == BACKFILLS["conservative"]:
-                decide_conservative(world, rule.order, rule.place, rule.seed, waiting)
+                how = (rule.order, rule.place, rule.seed, waiting)
+                interruptible(decide_conservative, world, *how, halt=world.halt)
             else:
                 decide(world, rule.order, rule.backfill, rule.place, rule.seed, waiting)
             if not world.head[0]["full"]:
@@ -49,7 +51,7 @@ class RulePolicy:
         from trimtab.sim.whole import is_pool, simulate, simulate_pool  # a live loop needs none
 
         if not log and is_pool(workload, cluster, self.rule, profile, models):
-            return simulate_pool(workload, cluster, self.rule)
+            return simulate_pool(workload, cluster, self.rule, progress)
         return simulate(
             workload, cluster, self.name, profile=profile, models=models, seed=self.rule.seed,
             log=log, progress=progress,

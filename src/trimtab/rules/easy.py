@@ -32,7 +32,7 @@ def fill(order, place, seed, w, c, now_s, line, words, heads, head):
     w.head[c].known = 0
     # by DRF jobs have started past the head and some before it have not
     rank = bits.next_from(words, heads, c, 0 if order == DRF else head + 1)
-    while rank >= 0:
+    while rank >= 0 and w.conf[0].halt == 0:
         job = line[c, rank]
         passed = rank == head or (order == DRF and planned(w, c, job))
         if not passed and w.refused[c, w.jobs[c, job].like] != w.head[c].pass_no:

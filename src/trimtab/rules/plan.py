@@ -202,7 +202,7 @@ def start_from_head(order, place, seed, w, c, line, words, heads):
     rank = bits.next_from(words, heads, c, 0)
     if order == DRF:
         return start_fairly(place, seed, w, c, line, words, heads)
-    while rank >= 0:
+    while rank >= 0 and w.conf[0].halt == 0:
         if not try_start(place, seed, w, c, line[c, rank]):
             return rank
         rank = bits.next_from(words, heads, c, rank + 1)
@@ -214,7 +214,7 @@ def start_fairly(place, seed, w, c, line, words, heads):
     """DRF: after each start the tenant's share grows, so the next job is chosen anew."""
     tenant_shares(w, c)
     begun = np.zeros(line.shape[1], np.bool_)
-    while True:
+    while w.conf[0].halt == 0:
         best = -1
         rank = bits.next_from(words, heads, c, 0)
         while rank >= 0:
@@ -236,6 +236,7 @@ def start_fairly(place, seed, w, c, line, words, heads):
             return best
         begun[best] = True
         add_share(w, c, job, w.head[c].starts - starts)
+    return -1
 
 
 @inner
@@ -250,7 +251,7 @@ def preempt(order, place, seed, w, c, now_s, line, words, heads, head):
         keys[run] = -np.inf
         if job >= 0 and w.state[c, job].left == 0:
             keys[run] = dynamic_key(order, w, c, job, now_s)
-    while head >= 0:
+    while head >= 0 and w.conf[0].halt == 0:
         job = line[c, head]
         begun, useful = make_way(order, place, seed, w, c, now_s, job, keys)
         if not begun:

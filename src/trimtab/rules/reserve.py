@@ -61,7 +61,7 @@ def reserve(place, seed, w, c, now_s, line, words, heads):
             )
             piece = rec.next
     rank = bits.next_from(words, heads, c, 0)
-    while rank >= 0:
+    while rank >= 0 and w.conf[0].halt == 0:
         job = line[c, rank]
         step = w.state[c, job].left if w.jobs[c, job].gang == 1 else 1
         for _ in range(w.state[c, job].left // step):
@@ -114,6 +114,8 @@ def earliest(place, seed, w, c, now_s, job, step, hold, first, holds):
     copy_amounts(w, c, True)
     found = np.inf
     for i in range(count):
+        if w.conf[0].halt == 1:
+            break
         time_s = times[turn[i]]
         if i > 0 and time_s == times[turn[i - 1]]:
             continue
@@ -134,6 +136,8 @@ def placed_at(place, seed, w, c, time_s, job, step, hold, first):
     least_s = 0.0  # a gang is as slow as its slowest node and worst link: known once it is placed
     while True:
         for node in range(w.nodes.shape[1]):
+            if w.conf[0].halt == 1:
+                return False
             if eligible(place, w, c, node, job, 0):
                 rate = w.rate[w.jobs[c, job].kind, w.nodes[c, node].kind, 0]
                 run_s = w.conf[0].startup_s + request_left(w, c, job) / rate
@@ -186,7 +190,7 @@ def free_throughout(w, c, node, from_s, to_s, hold, first):
         w.gpu_mem[c, node, d] = np.inf
     mark = first[node]
     at_s = from_s  # usage can peak only here and where a hold begins inside the span
-    while True:
+    while w.conf[0].halt == 0:  # holds by holds, which may be tens of thousands
         free_at(w, c, node, at_s, hold, first)
         while mark >= 0 and not (from_s < hold[mark].from_s < to_s):
             mark = hold[mark].next

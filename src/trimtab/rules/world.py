@@ -105,6 +105,7 @@ CONF = np.dtype(
         ("kill_at_request", "i8"),
         ("live_migration", "i8"),  # 1 = a move loses nothing; 0 = it is a stop and a start
         ("log", "i8"),
+        ("halt", "i8"),  # 1 = break off: set from outside while compiled code runs
     ]
 )
 ENTRY = np.dtype([("job", "i8"), ("node", "i8"), ("devices", "u8")])
@@ -208,6 +209,10 @@ class World:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuilt, ({name: np.asarray(getattr(self, name)) for name in FIELDS},)
+
+    def halt(self) -> None:
+        """Have compiled code that runs on this world break off; see `compiled.interruptible`."""
+        self.conf["halt"] = 1
 
     def replaced(self, **arrays: np.ndarray[Any, Any]) -> "World":
         return World(**{name: arrays.get(name, getattr(self, name)) for name in FIELDS})

@@ -82,6 +82,8 @@ def run_rule(w, c, order, backfill, place, seed, limit):
     stopped.
     """
     for _ in range(limit):
+        if w.conf[0].halt == 1:
+            return MORE
         again = True
         while again:
             plan_pass(w, c, order, backfill, place, seed)
@@ -98,6 +100,8 @@ def run_rule(w, c, order, backfill, place, seed, limit):
 def run_conservative(w, c, order, place, seed, limit):
     """The same with conservative backfilling."""
     for _ in range(limit):
+        if w.conf[0].halt == 1:
+            return MORE
         line_up(order, w, c, w.head[c].now_s, queue_of(w, c))
         plan_conservative(place, seed, w, c, w.head[c].now_s, w.turn, w.turn_words, w.turn_heads)
         if not has_room(w, c):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trimtab.compiled import compiled
+from trimtab.compiled import compiled, interruptible
 from trimtab.errors import TraceError
 from trimtab.sim.fragment import (
     ANY_MODEL,
@@ -140,9 +140,11 @@ def pack(
     kinds, kind = np.unique(machines, axis=0, return_inverse=True)
     arrival = shape.reshape(-1)[order]
     draws = (rng or np.random.default_rng(0)).random((len(order) if policy == RANDOM else 0, 2))
-    node, devices, used, frag = _pack(
-        kinds, kind.reshape(-1), shapes, arrival, policy, draws, typical
-    )
+    halt = np.zeros(1, np.int64)
+    node, devices, used, frag = interruptible(
+        _pack, kinds, kind.reshape(-1), shapes, arrival, policy, draws, typical, halt,
+        halt=lambda: halt.fill(1),
+    )  # fmt: skip
     arrived = np.cumsum(shapes[arrival, 2] * shapes[arrival, 3])
     placed = np.where(node >= 0, rows[node], -1).astype(np.int32)
     return Packing(placed, devices, arrived, used, frag, int(machines[:, 2].sum()) * GPU_MILLI)
@@ -223,6 +225,7 @@ def _pack(
     policy: int,
     draws: np.ndarray,
     typical: Typical,
+    halt: np.ndarray,
 ) -> tuple[np.ndarray, ...]:
     """Run the arrivals over the nodes, in tie order: kinds (K, 4) and kind (N,), shapes (S, 5).
 
@@ -261,6 +264,8 @@ def _pack(
     seen = np.zeros(n_shapes, np.int64)  # arrivals before this one are in the shape's scores
     checked = np.full(n_nodes, -1, np.int64)
     for a in range(n_arrivals):
+        if halt[0] == 1:
+            break
         s = arrival[a]
         pod = _demand(shapes[s])
         for earlier in range(seen[s], a):

@@ -7,12 +7,13 @@ nothing ends and nothing is queued has no pass.
 The small functions are inlined: to pass a tuple of arrays counts a reference to each at every call.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from trimtab.compiled import compiled
+from trimtab.compiled import compiled, interruptible
 from trimtab.errors import TraceError
 from trimtab.sim.pool_queue import (
     FREQUENT,
@@ -25,6 +26,7 @@ from trimtab.sim.pool_queue import (
 )
 
 NO_BACKFILL, EASY, CONSERVATIVE = 0, 1, 2
+HALT, ARRIVED = 0, 1  # of what is watched while a run goes on
 FRESH = 64  # arrivals at one instant that are tested on their own; more take a whole pass
 NEVER_S = np.finfo(
     np.float64
@@ -145,7 +147,7 @@ def twice_as_long(values):
 
 
 @compiled
-def reserve(queue, running, n, now, free, head, job, count):
+def reserve(queue, running, n, now, free, head, job, count, watch):
     """Conservative pass: writes the jobs that start now and their instances, returns how many jobs.
 
     Every queued job takes the earliest room for its requested time (a second at least, as running
@@ -160,7 +162,7 @@ def reserve(queue, running, n, now, free, head, job, count):
             steps += 1
         room[steps - 1] += running.due_units[i]
     found, rank = 0, head
-    while rank >= 0 and room[0] > 0:
+    while rank >= 0 and room[0] > 0 and watch[HALT] == 0:
         width, length_s, left = (
             queue.width[rank],
             max(queue.request_s[rank], 1.0),
@@ -196,8 +198,13 @@ def reserve(queue, running, n, now, free, head, job, count):
 
 
 @compiled
-def simulate(queue, running, arrive_s, arrive_job, pending, child_ptr, child, capacity, backfill):
-    """Runs every job; fills running.start_s and running.end_of_s."""
+def simulate(
+    queue, running, arrive_s, arrive_job, pending, child_ptr, child, capacity, backfill, watch
+):
+    """Runs every job; fills running.start_s and running.end_of_s, and counts arrivals in `watch`.
+
+    watch: (2,) HALT, set from outside to break off, and ARRIVED.
+    """
     width, left, jobs = queue.width, running.left, len(arrive_s)
     fresh = np.empty(FRESH, np.int64)  # queued at this instant, ascending
     slots = len(running.spare)
@@ -205,7 +212,8 @@ def simulate(queue, running, arrive_s, arrive_job, pending, child_ptr, child, ca
     free, n, arrived = capacity, 0, 0
     head = -1  # the job that blocks after the last pass
     shadow_s, extra = np.inf, 0  # of that pass; inf: no queued job fits in free, none was computed
-    while arrived < jobs or n > 0:
+    while (arrived < jobs or n > 0) and watch[HALT] == 0:
+        watch[ARRIVED] = arrived
         now = np.inf
         if n > 0:
             now = running.end_s[0]
@@ -285,7 +293,7 @@ def simulate(queue, running, arrive_s, arrive_job, pending, child_ptr, child, ca
                 extra -= used
                 job = next_fit(queue, job + 1, now, free, shadow_s, extra)
         elif free > 0:
-            found = reserve(queue, running, n, now, free, head, chosen, chosen_count)
+            found = reserve(queue, running, n, now, free, head, chosen, chosen_count, watch)
             for i in range(found):
                 begin(queue, running, n, now, chosen[i], chosen_count[i])
                 n += 1
@@ -304,6 +312,7 @@ def run_pool(
     instances: ArrayLike,
     after_ptr: ArrayLike,
     after_idx: ArrayLike,
+    progress: Callable[[int], None] | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Start of the first and end of the last instance of every job, (J,) each, in seconds.
 
@@ -311,7 +320,7 @@ def run_pool(
     NO_BACKFILL, EASY or CONSERVATIVE. after_idx[after_ptr[j]:after_ptr[j + 1]] are row j's parents:
     it is queued once they have ended and its submit time has passed. Instances of a job need
     not start together: as many start as may, and the job keeps its place in the queue until the
-    last has started.
+    last has started. `progress` is told how many jobs have arrived.
     """
     submit_s, run_s, request_s = (np.asarray(a, np.float64) for a in (submit_s, run_s, request_s))
     width, rank, instances, after_ptr, after_idx = (
@@ -333,9 +342,12 @@ def run_pool(
         child = rank[np.repeat(np.arange(jobs), parents)][
             np.argsort(rank[after_idx], kind="stable")
         ]
-    simulate(
-        queue, running, submit_s[arrival], rank[arrival], parents[by_rank] + 1, child_ptr, child,
-        int(capacity), int(backfill),
+    watch = np.zeros(2, np.int64)
+    interruptible(
+        simulate, queue, running, submit_s[arrival], rank[arrival], parents[by_rank] + 1,
+        child_ptr, child, int(capacity), int(backfill), watch,
+        halt=lambda: watch.__setitem__(HALT, 1),
+        look=None if progress is None else lambda: progress(int(watch[ARRIVED])),
     )  # fmt: skip
     start_s, end_s = running.start_s[rank], running.end_of_s[rank]
     if len(after_idx) and np.isnan(end_s).any():

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from trimtab.compiled import compiled
+from trimtab.compiled import compiled, interruptible
 from trimtab.errors import TraceError
 
 FCFS, SJF, SMALLEST, F1, WFP3_PUBLISHED, UNICEP_PUBLISHED, WFP3, UNICEP = range(8)
@@ -85,12 +85,14 @@ def before(job, other, scores):
 
 
 @compiled
-def sort_by_submit(queue, queued, submit_s, scores):
+def sort_by_submit(queue, queued, submit_s, scores, halt):
     """Puts the queue in order of submission, ties as the policy prefers.
 
     By insertion: the queue is in order of arrival, so that only ties and unsorted rows move.
     """
     for i in range(1, queued):
+        if halt[0] == 1:
+            return
         job, at = queue[i], i
         while at > 0 and (
             submit_s[queue[at - 1]] > submit_s[job]
@@ -159,7 +161,18 @@ def finish(running, n, due_s, units):
 
 @compiled
 def simulate(
-    running, submit_s, run_s, request_s, procs, procs_log2, width, scores, free, policy, backfill
+    running,
+    submit_s,
+    run_s,
+    request_s,
+    procs,
+    procs_log2,
+    width,
+    scores,
+    free,
+    policy,
+    backfill,
+    halt,
 ):
     """Start of every job, (J,) in seconds, and the jobs in the order in which they start, (J,)."""
     jobs = len(submit_s)
@@ -168,7 +181,7 @@ def simulate(
     queue = np.empty(jobs, np.int64)  # in order of arrival, or of submission while a pivot blocks
     queued, n, arrived, now = 0, 0, 0, submit_s[0]
     pivot, expected_s = -1, -np.inf
-    while queued > 0 or arrived < jobs:
+    while (queued > 0 or arrived < jobs) and halt[0] == 0:
         tried = queued  # from here on in the queue jobs may start beside the pivot
         if pivot < 0 and queued > 0:
             if policy >= WFP3:
@@ -179,7 +192,7 @@ def simulate(
                     pivot = queue[i]
             if width[pivot] > free and backfill:
                 expected_s = expected_fit(running, n, free, width[pivot], due_of_s)
-                sort_by_submit(queue, queued, submit_s, scores)
+                sort_by_submit(queue, queued, submit_s, scores, halt)
                 tried = 0
         elif arrived < jobs and (n == 0 or submit_s[arrived] <= running.end_s[n - 1]):
             now = max(now, submit_s[arrived])
@@ -266,8 +279,10 @@ def schedule(
     running = Running(
         np.empty(slots), np.empty(slots, np.int64), np.empty(slots), np.empty(slots, np.int64)
     )
-    return simulate(
-        running, submit_s, run_s, request_s, procs, np.log2(procs + 1e-15), width,
+    halt = np.zeros(1, np.int64)
+    found: tuple[np.ndarray, np.ndarray] = interruptible(
+        simulate, running, submit_s, run_s, request_s, procs, np.log2(procs + 1e-15), width,
         static_score(submit_s, request_s, procs, policy), int(capacity), int(policy),
-        bool(backfill),
+        bool(backfill), halt, halt=lambda: halt.fill(1),
     )  # fmt: skip
+    return found

@@ -11,6 +11,7 @@ import numpy as np
 
 from trimtab.arrays import Array
 from trimtab.columns import STATE, TOTALS
+from trimtab.compiled import interruptible
 from trimtab.core import Cluster, Profile, Status, Workload
 from trimtab.errors import PolicyError, TraceError
 from trimtab.rules.names import BACKFILLS, ORDERS, Rule, parse
@@ -19,7 +20,7 @@ from trimtab.sim import kernel, loop, pool
 from trimtab.sim.world import Models, check_hostable, fitted, grown, make_world
 
 FIRST_DYNAMIC = ORDERS["wfp3"]
-CHUNK = 20_000  # instants between two looks at the progress bar and at Ctrl-C
+CHUNK = 1_000_000  # instants of one call
 
 
 class Whole(NamedTuple):
@@ -65,13 +66,17 @@ def simulate(
 def run_world(world: World, rule: Rule, progress: Callable[[int], None] | None = None) -> World:
     """Drive a world of one cluster to its end, growing its pools on the way."""
     jobs = int(world.head[0]["jobs"])
-    while True:
-        if rule.backfill == BACKFILLS["conservative"]:
-            code = loop.run_conservative(world, 0, rule.order, rule.place, rule.seed, CHUNK)
-        else:
-            code = loop.run_rule(world, 0, rule.order, rule.backfill, rule.place, rule.seed, CHUNK)
+
+    def look() -> None:
         if progress:
             progress(jobs - int(world.head[0]["batch_left"]))
+
+    conservative = rule.backfill == BACKFILLS["conservative"]
+    run = loop.run_conservative if conservative else loop.run_rule
+    how = (rule.order, rule.place) if conservative else (rule.order, rule.backfill, rule.place)
+    while True:
+        code = interruptible(run, world, 0, *how, rule.seed, CHUNK, halt=world.halt, look=look)
+        look()
         if code == loop.DONE:
             return world
         if code == loop.GROW:
@@ -116,7 +121,12 @@ def is_pool(
     )
 
 
-def simulate_pool(workload: Workload, cluster: Cluster, rule: Rule) -> Whole:
+def simulate_pool(
+    workload: Workload,
+    cluster: Cluster,
+    rule: Rule,
+    progress: Callable[[int], None] | None = None,
+) -> Whole:
     """Do as `simulate` where `is_pool` holds, several times faster; tests prove them equal."""
     began_s = time.perf_counter()
     jobs = workload.jobs
@@ -139,6 +149,7 @@ def simulate_pool(workload: Workload, cluster: Cluster, rule: Rule) -> Whole:
         np.where(gang, 1, jobs["instances"]),
         none if workload.after_ptr is None else workload.after_ptr,
         none[:0] if workload.after_idx is None else workload.after_idx,
+        progress,
     )
     state = ended_state(workload, start_s, end_s)
     totals = pool_totals(workload, state, capacity)

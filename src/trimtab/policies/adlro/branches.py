@@ -17,7 +17,7 @@ from numba import from_dtype, prange
 
 from trimtab.arrays import Array
 from trimtab.codecs.grid import place_led
-from trimtab.compiled import compiled, inner
+from trimtab.compiled import compiled, inner, interruptible
 from trimtab.core import Cluster, Profile, Workload
 from trimtab.errors import PolicyError
 from trimtab.policies.adlro.choice import chosen
@@ -63,6 +63,8 @@ def do(w, c, cell):
 @inner
 def go_on(w, c, net, room, explore, seed):
     """One decision by the policy, or by chance with odds `explore`; False at the end."""
+    if w.conf[0].halt == 1:
+        return False
     best, _, n = look(w, c, net, room)
     if explore > 0.0 and n > 0:
         number = w.totals[c].started + w.totals[c].stopped + w.totals[c].submitted
@@ -316,7 +318,8 @@ class Branches:
         return self._paid_s(net, MOST_DECISIONS * self.jobs)
 
     def _paid_s(self, net: Net, steps: Array) -> Array:
-        self.play(net, steps)
+        steps = np.asarray(steps, np.int64)
+        interruptible(play_all, self.world, net, steps, 0.0, 0, halt=self.world.halt)
         return np.asarray(self.world.totals["system_s"]) / self.jobs
 
 

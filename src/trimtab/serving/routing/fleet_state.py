@@ -70,6 +70,7 @@ CONF = np.dtype(
         ("hop_s", "f8"),
         ("hand_over_s", "f8"),
         ("scale_hz", "f8"),  # what the fleet answers at full width
+        ("halt", "i8"),  # 1 = break off: set from outside while compiled code runs
     ]
 )
 
@@ -136,7 +137,7 @@ def fleets(
     one = _warmed(profile, knobs or Knobs(), speeds, workers, warm)
     batch_max = int(one.knobs[0]["batch_max"])
     full_hz = workers * sum(speeds) * batch_max / tuple_s(profile, batch_max)[-1]
-    bounds = (queue_max, fifo_max, drop_late, hop_s, profile.hand_over_s, full_hz)
+    bounds = (queue_max, fifo_max, drop_late, hop_s, profile.hand_over_s, full_hz, 0)
     conf = np.array([(len(speeds), requests, *bounds)], CONF)
     return _arrays(profile, one, conf, count, np.asarray(spread, np.float64))
 

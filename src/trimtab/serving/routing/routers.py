@@ -12,7 +12,7 @@ import numpy as np
 from numba import prange
 
 from trimtab.arrays import Array
-from trimtab.compiled import compiled, inner
+from trimtab.compiled import compiled, inner, interruptible
 from trimtab.errors import ServeError, UnknownName
 from trimtab.serving.net.serve_profile import ServeProfile, front, tuple_s
 from trimtab.serving.routing.fleet_sim import (
@@ -293,7 +293,7 @@ def choose(f, c, rules):
 @compiled(parallel=True)
 def run_all(f, rules):
     for c in prange(f.heap.shape[0]):
-        while advance(f, c) != NONE:
+        while f.conf[0]["halt"] == 0 and advance(f, c) != NONE:
             server, width, group, plan = choose(f, c, rules)
             route(f, c, server, width, group, plan)
 
@@ -302,4 +302,4 @@ def run(f: Fleets, rules: Rule) -> None:
     """Run every fleet to its end, in parallel; read the sums with `fleet_state.totals`."""
     if (f.fleet["now_s"] > 0).any():
         raise ServeError("the fleets have run already; call begin first")
-    run_all(f, rules)
+    interruptible(run_all, f, rules, halt=lambda: f.conf["halt"].fill(1))
