@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import fields
-from difflib import get_close_matches
 from importlib import import_module
 from inspect import Parameter, signature
 from typing import Any
 
-from trimtab.errors import PolicyError, UnknownName
+from trimtab.errors import PolicyError, UnknownName, suggestion
 
 # name -> "module:function(out, *, command, .., **settings) -> iterator of how far it is"
 BY_NAME: dict[str, str] = {
@@ -31,7 +30,9 @@ OURS = ("out", "command")  # arguments that are no settings
 def trainer(name: str) -> Callable[..., Iterator[Any]]:
     """The function that trains what is called so."""
     if name not in BY_NAME:
-        raise UnknownName(f"learner {name!r} is unknown; known: {', '.join(BY_NAME)}")
+        raise UnknownName(
+            f"learner {name!r} is unknown; {suggestion(name, BY_NAME)}known: {', '.join(BY_NAME)}"
+        )
     found: Callable[..., Iterator[Any]] = _loaded(BY_NAME[name])
     return found
 
@@ -52,9 +53,8 @@ def checked(name: str, given: dict[str, Any]) -> dict[str, Any]:
     known = settings_of(name)
     for setting, value in given.items():
         if setting not in known:
-            near = get_close_matches(setting, known, n=1, cutoff=0.0)[0]
             raise UnknownName(
-                f"setting {setting!r} is unknown; did you mean {near!r}? "
+                f"setting {setting!r} is unknown; {suggestion(setting, known)}"
                 f"{name} knows {', '.join(known)}"
             )
         default = known[setting]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 
-from trimtab.errors import UnknownName
+from trimtab.errors import UnknownName, suggestion
 
 
 def chosen_of(only: Sequence[str] | None, names: Iterable[str], what: str) -> tuple[str, ...]:
@@ -14,8 +13,7 @@ def chosen_of(only: Sequence[str] | None, names: Iterable[str], what: str) -> tu
     wanted = [name for text in only or () for name in text.split(",") if name]
     for name in wanted:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
             raise UnknownName(
-                f"{what} {name!r} is unknown; did you mean {near!r}? known: {', '.join(known)}"
+                f"{what} {name!r} is unknown; {suggestion(name, known)}known: {', '.join(known)}"
             )
     return tuple(name for name in known if name in wanted or not wanted)

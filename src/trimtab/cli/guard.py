@@ -105,7 +105,10 @@ def _mark(name: str, hint: Any) -> tuple[str, Kind | None]:
         if isinstance(part, Kind):
             kind = part
         elif isinstance(part, OptionInfo):
-            option = (part.param_decls or (f"--{name.replace('_', '-')}",))[0].split("/")[0]
+            # Typer takes the first name of an annotated option for its default
+            names = [part.default, *(part.param_decls or ())]
+            named = [one for one in names if isinstance(one, str) and one.startswith("-")]
+            option = (named or [f"--{name.replace('_', '-')}"])[0].split("/")[0]
     return option, kind
 
 
@@ -130,7 +133,7 @@ def _files(name: str, text: str) -> Iterator[Path]:
 def _check_number(name: str, option: str, value: Any) -> None:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return
-    shown = option or f"--{name.replace('_', '-')}"
+    shown = option or name
     if isinstance(value, float) and not math.isfinite(value):
         raise TrimtabError(f"{shown} {value} is not a finite number; give one")
     least, most = LIMITS.get(name, (-MOST, MOST))

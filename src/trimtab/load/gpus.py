@@ -391,7 +391,7 @@ class GpuWatch:
         if (what, name) in self._warned:
             return
         self._warned.add((what, name))
-        near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.0)
+        near = difflib.get_close_matches(name.lower(), known, n=1)
         guess = f"; the nearest is {near[0]!r}" if near else ""
         self.warnings[f"{what} {name!r} is not in the cluster{guess}"] += 1
 

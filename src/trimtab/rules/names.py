@@ -1,10 +1,9 @@
 """Rules by name: `order[+backfill][+place]`, such as `sjf`, `fcfs+easy` or `wfp3+easy+fastest`."""
 
-import difflib
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from trimtab.errors import UnknownName
+from trimtab.errors import UnknownName, suggestion
 
 # The numbers that compiled code branches on stand beside it; these are the names users type.
 ORDERS = {
@@ -89,9 +88,9 @@ def parse(name: str, seed: int = 0) -> Rule:
 
 
 def unknown(noun: str, whole: str, part: str, known: Iterable[str]) -> str:
-    """An error text that suggests the nearest known name."""
-    names = list(known)
-    near = difflib.get_close_matches(part, names, n=1, cutoff=0.0)
+    """An error text that suggests a known name where one is near."""
     where = "" if part == whole else f" in {whole!r}"
-    guess = f"did you mean {near[0]!r}?"
-    return f"{noun} {part!r}{where} is unknown; {guess} (`trimtab policies` lists them all)"
+    return (
+        f"{noun} {part!r}{where} is unknown; {suggestion(part, known)}"
+        "(`trimtab policies` lists them all)"
+    )

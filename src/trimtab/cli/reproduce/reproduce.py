@@ -15,7 +15,7 @@ from rich.text import Text
 
 from trimtab.cli.outputs import FOLDER
 from trimtab.cli.shown import JsonOption, ReportOption, bar, command_line, out, say, write_json
-from trimtab.errors import TrimtabError, UnknownName
+from trimtab.errors import TrimtabError, UnknownName, suggestion
 
 app = typer.Typer()
 
@@ -102,7 +102,9 @@ def reproduce(
     from trimtab.reproduce import BY_NAME
 
     if paper not in BY_NAME:
-        raise UnknownName(f"paper {paper!r} is unknown; known: {', '.join(BY_NAME)}")
+        known = ", ".join(BY_NAME)
+        guess = suggestion(paper, BY_NAME)
+        raise UnknownName(f"paper {paper!r} is unknown; {guess}known: {known}")
     asides = {"drift": (drift, "adlro"), "ablation": (ablation, "adlro"), "live": (live, "slim")}
     aside = [name for name, (wanted, _) in asides.items() if wanted]
     for name in aside:

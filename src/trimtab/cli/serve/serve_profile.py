@@ -64,7 +64,7 @@ def profile(
     from trimtab.serving.nouns import TUPLES
     from trimtab.serving.server.power import meter
 
-    network = slim_weights.load(weights or shipped())
+    network = slim_weights.load(weights or slim_weights.SHIPPED)
     sizes = bucket_sizes(buckets) if buckets else None
     watts = meter(device, idle_w=idle_w, busy_w=busy_w)
     found, rows = measure_all(network, device, threads, sizes, repeats, way, cache, watts)
@@ -83,13 +83,6 @@ def profile(
         show(summary, every)
     if to is not None:
         say(f"profile: {to}")
-
-
-def shipped() -> Path:
-    """The weight file that comes with the package."""
-    import trimtab.serving
-
-    return Path(trimtab.serving.__path__[0]) / "slim.npz"
 
 
 def bucket_sizes(text: str) -> tuple[int, ...]:

@@ -5,7 +5,6 @@ generate("poisson-mmc", seed=1, servers=4, load=0.8)
 like(read("log.swf"), rng=np.random.default_rng(1), jobs=10_000)
 """
 
-import difflib
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,7 +16,7 @@ from numpy.random import Generator
 from trimtab.arrays import Array
 from trimtab.build import workload
 from trimtab.core import Cluster, Profile, Workload
-from trimtab.errors import TraceError, UnknownName
+from trimtab.errors import TraceError, UnknownName, suggestion
 from trimtab.site import Labels
 from trimtab.traces.scenes.adlro import adlro_jobs
 from trimtab.traces.scenes.describe import busy_s
@@ -372,9 +371,7 @@ def generate(name: str = "mixed-gpu", *, seed: int = 0, **params: Any) -> Worklo
 
 
 def _nearest(name: str, known: Any) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    guess = f"did you mean {near[0]!r}? " if near else ""
-    return f"{guess}known: {', '.join(known)}"
+    return f"{suggestion(name, known)}known: {', '.join(known)}"
 
 
 def _positive(name: str, value: float, least: float = 0.0) -> float:
