@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import warnings
 from importlib.metadata import version as installed
 from typing import Annotated, NoReturn
 
@@ -30,6 +32,7 @@ BROUGHT = {
     "ray": ("ray",),
     "kubernetes": ("kubernetes",),
 }
+ERRNO = re.compile(r"\[Errno -?\d+\] ")  # a number for programs: the words beside it say it
 EXTRA_OF = {module: extra for extra, modules in BROUGHT.items() for module in modules}
 
 app = typer.Typer(
@@ -80,6 +83,8 @@ guard(app)
 
 def main() -> None:
     """Run the command line; a user's mistake is one line on standard error and exit code 2."""
+    # numba's, of records that another holds: nothing that a user could act on
+    warnings.filterwarnings("ignore", message=".*has been considered a subtype of")
     try:
         sys.exit(app(standalone_mode=False) or 0)
     except (TrimtabError, OSError) as mistake:
@@ -90,6 +95,8 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         say("stopped")
         sys.exit(130)
+    except MemoryError as problem:
+        end(f"there is not enough memory ({problem}); give fewer jobs, seeds or machines")
     except ModuleNotFoundError as missing:
         extra = EXTRA_OF.get((missing.name or "").partition(".")[0])
         if extra is None:
@@ -106,5 +113,6 @@ def main() -> None:
 
 def end(mistake: str) -> NoReturn:
     """Say what is wrong in one line, and leave with 2."""
-    err.print(f"[bold red]error:[/] {escaped(mistake)}", highlight=False, soft_wrap=True)
+    said = ERRNO.sub("", mistake)
+    err.print(f"[bold red]error:[/] {escaped(said)}", highlight=False, soft_wrap=True)
     sys.exit(2)

@@ -110,7 +110,7 @@ def compare(
         interrupted = True
     name = Path(trace).name if Path(trace).exists() else trace
     measured = metrics_of if hyperscore is None else scored(results, hyperscore)
-    if json_file:
+    if json_file and (results or json_file == "-"):
         write_json(json_file, [as_json(result, name, measured) for result in results])
     if results:
         told = dropped_rows(results[0].workload.meta)
@@ -165,7 +165,7 @@ def check_times(question: Question) -> None:
         ("--startup-s", question.startup_s, 0.0),
         ("--move-s", question.move_s or 0.0, 0.0),
         ("--mttr-h", question.mttr_s / HOUR_S, 0.0),
-        ("--mtbf-h", (question.mtbf_s or HOUR_S) / HOUR_S, 1e-9),
+        ("--mtbf-h", HOUR_S if question.mtbf_s is None else question.mtbf_s / HOUR_S, 0.01),
     ):
         if not value >= low:
             raise TrimtabError(f"{option} {value} is below {low:g}; give a larger number")

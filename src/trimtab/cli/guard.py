@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
+import stat
 from collections.abc import Callable, Iterator
 from functools import wraps
 from pathlib import Path
@@ -74,7 +75,7 @@ def guarded(command: Callable[..., Any]) -> Callable[..., Any]:
             option, kind = marks[name]
             for one in value if isinstance(value, list | tuple) else (value,):
                 if one != defaults[name]:
-                    _check_number(name, option, one)
+                    _check_value(name, option, one)
                 if isinstance(one, str | Path) and kind is not None:
                     if not (kind.stream and str(one) == "-"):
                         outputs.append(Place(option, _named(one, option, kind), kind))
@@ -123,17 +124,23 @@ def _files(name: str, text: str) -> Iterator[Path]:
     for part in dict.fromkeys((text, text.partition(":")[2], *PARTS.split(text))):
         path = Path(part)
         try:
-            there = part and path.exists()
-        except (OSError, ValueError):  # no name that a file could have
+            mode = path.stat().st_mode if part else 0
+        except (OSError, ValueError):  # nothing there, or no name that a file could have
             continue
-        if there and (path.is_file() or name in FOLDERS_READ):
+        if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+            raise TrimtabError(
+                f"{path}: is a pipe, which can be read only once; write it to a file first"
+            )
+        if stat.S_ISREG(mode) or (stat.S_ISDIR(mode) and name in FOLDERS_READ):
             yield path
 
 
-def _check_number(name: str, option: str, value: Any) -> None:
+def _check_value(name: str, option: str, value: Any) -> None:
+    shown = option or name
+    if isinstance(value, str) and not value.strip():
+        raise TrimtabError(f"{shown} is given and empty; leave it out or give a value")
     if not isinstance(value, int | float) or isinstance(value, bool):
         return
-    shown = option or name
     if isinstance(value, float) and not math.isfinite(value):
         raise TrimtabError(f"{shown} {value} is not a finite number; give one")
     least, most = LIMITS.get(name, (-MOST, MOST))

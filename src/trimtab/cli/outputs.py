@@ -34,7 +34,7 @@ PAGE = Kind("an HTML page", (".html", ".htm"), (b"<!doctype html", b"<html"))
 JSON = Kind("JSON", (".json", ".jsonl"), (b"{", b"["), stream=True)
 PARQUET = Kind("a Parquet file", (".parquet",), (b"par1",))
 NPZ = Kind("a .npz file", (".npz",), (b"pk",))
-YAML = Kind("a cluster file", (".yaml", ".yml"))
+YAML = Kind("a cluster file of ours", (".yaml", ".yml"), (b"# written by",))
 STATE = Kind("what is learned", (".json",), (b"{",))
 FOLDER = Kind("a folder")
 
@@ -54,9 +54,9 @@ def check(outputs: Sequence[Place], inputs: Sequence[Place]) -> None:
     """Raise for the first output that cannot be written or would destroy something."""
     for place in outputs:
         try:
-            _check_place(place)
             for read in inputs:
                 _check_apart(place, read)
+            _check_place(place)
         except OSError as problem:
             raise TrimtabError(f"{place.option} {refusal(problem)}".strip()) from None
     real: dict[str, Place] = {}
@@ -152,7 +152,7 @@ def _check_writable(folder: Path, place: Place) -> None:
 
 def _check_apart(place: Place, read: Place) -> None:
     """Refuse an output that is an input, by whatever name or link, or lies among its files."""
-    if not place.path.exists():
+    if _mode(place.path) is None:
         return
     if os.path.samefile(place.path, read.path):
         source = f"{read.option} reads" if read.option else "the command reads"

@@ -66,7 +66,6 @@ REFUSALS = {
 
 def refusal(problem: OSError) -> str:
     """A sentence, with a remedy, for what the operating system refused."""
-    if problem.errno not in REFUSALS:
-        return str(problem)
+    text = REFUSALS.get(problem.errno or 0) or problem.strerror or str(problem)
     place = problem.filename2 or problem.filename
-    return f"{os.fsdecode(place)}: {REFUSALS[problem.errno]}" if place else REFUSALS[problem.errno]
+    return f"{os.fsdecode(place)}: {text}" if isinstance(place, str | bytes) else text

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trimtab.errors import ServeError
+from trimtab.files import refusal
 from trimtab.serving.fleet.books import Books
 from trimtab.serving.fleet.fleet import LiveFleet
 from trimtab.serving.fleet.member import Member
@@ -179,7 +180,7 @@ class Service:
             )
         except OSError as problem:
             where = f"{settings.host}:{settings.fleet_port}"
-            raise ServeError(f"cannot listen on {where}: {problem}; choose another port") from None
+            raise ServeError(f"cannot listen on {where}: {refusal(problem)}") from None
         self.listening.append(wide)
         self.tcp_address = "{}:{}".format(*wide.sockets[0].getsockname()[:2])
         if settings.fleet_port != OFF:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
 from dataclasses import replace
 from typing import Annotated
@@ -49,8 +50,10 @@ def serve(
         return
     from trimtab.serving.service import operate
 
+    settings = replace(settings, shares=shares_of(shares, servers))
+    check(settings)
     log_to_stderr()
-    sys.exit(operate(replace(settings, shares=shares_of(shares, servers)), say))
+    sys.exit(operate(settings, say))
 
 
 app.command("profile", epilog=serve_profile.EPILOG)(serve_profile.profile)
@@ -75,6 +78,26 @@ def join(
     from trimtab.serving.server.server import join as serve_here
 
     sys.exit(serve_here(address, settings))
+
+
+def check(settings: Settings) -> None:
+    """Raise for a number that no fleet can have, before anything is compiled or started."""
+    s = settings
+    for option, value, fine, remedy in (
+        ("--shares", s.shares, all(0 < share < math.inf for share in s.shares), "above 0"),
+        ("--objective-ms", s.objective_s * 1e3, s.objective_s > 0, "above 0"),
+        ("--trace-share", s.trace_share, 0 <= s.trace_share <= 1, "in 0..1"),
+        ("--queue-max", s.queue_max, s.queue_max >= 0, "from 0 up"),
+        ("--drain-s", s.drain_s, s.drain_s >= 0, "from 0 up"),
+        ("--grace-s", s.grace_s, s.grace_s >= 0, "from 0 up"),
+    ):
+        if not fine:
+            shown = ",".join(
+                f"{one:g}" for one in (value if isinstance(value, tuple) else (value,))
+            )
+            raise ServeError(f"{option} {shown}: give numbers {remedy}")
+    if s.http_port > 0 and s.http_port == s.grpc_port:
+        raise ServeError(f"--grpc-port {s.grpc_port}: HTTP listens there; give another port")
 
 
 def shares_of(text: str, servers: int) -> tuple[float, ...]:

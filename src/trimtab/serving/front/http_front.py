@@ -10,6 +10,7 @@ from email.utils import formatdate
 from urllib.parse import quote, unquote
 
 from trimtab.errors import ServeError
+from trimtab.files import refusal
 from trimtab.serving.front.http_connection import Connection, Slot
 from trimtab.serving.front.http_wire import TEXT, TooLarge, opened
 from trimtab.serving.front.oip import Layout, model_body, read_request, server_body
@@ -86,9 +87,7 @@ class HttpFront:
                 lambda: Connection(self), host, port, backlog=512
             )
         except OSError as error:
-            raise ServeError(
-                f"cannot listen on {host}:{port}: {error}; choose another port"
-            ) from None
+            raise ServeError(f"cannot listen on {host}:{port}: {refusal(error)}") from None
         self.port = int(self.server.sockets[0].getsockname()[1])
         self.sweep()
 

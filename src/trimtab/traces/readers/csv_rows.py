@@ -4,6 +4,7 @@ Public traces are dirty. A row that cannot be used is dropped and counted by rea
 an error that names its line: see `bad_rows.py`.
 """
 
+import codecs
 import csv
 import io
 import tarfile
@@ -16,6 +17,13 @@ from trimtab.errors import TraceError
 from trimtab.traces.readers.bad_rows import BadRows
 from trimtab.traces.readers.packed import read_bytes
 
+# What texts of Windows begin with; the longer mark first, which begins as a shorter one does
+MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
 TAR_MAGIC, TAR_MAGIC_AT = b"ustar", 257
 
 
@@ -141,11 +149,14 @@ def _checked(
 
 def read_text(path: str | Path) -> str:
     """The content of a file as text."""
+    data = content(path)
+    coding = next((name for mark, name in MARKS.items() if data.startswith(mark)), "utf-8-sig")
     try:
-        return content(path).decode("utf-8-sig")
+        return data.decode(coding)
     except UnicodeDecodeError as error:
-        problem = f"byte {error.start} is not UTF-8"
-        raise TraceError(f"{path}: {problem}; give a text file") from None
+        name = coding.upper().removesuffix("-SIG")
+        problem = f"byte {error.start} is not {name}"
+        raise TraceError(f"{path}: {problem}; give a text file, such as UTF-8") from None
 
 
 def content(path: str | Path) -> bytes:

@@ -23,6 +23,7 @@ from trimtab.traces.scenes.describe import busy_s
 from trimtab.traces.scenes.presets import JOB_KINDS, RESOURCES, mixed_gpu_cluster, mixed_gpu_profile
 
 DAY_S = 86400.0
+MOST_JOBS = 10**9  # more are a slip: a thousand times what a machine holds
 # Task starts by hour of day against their mean: Alibaba 2018, 14.3 million tasks.
 BY_HOUR = (
     *(1.07, 0.89, 0.84, 1.60, 1.22, 1.50, 1.20, 1.26, 0.96, 1.01, 0.83, 0.84),
@@ -365,6 +366,8 @@ def generate(name: str = "mixed-gpu", *, seed: int = 0, **params: Any) -> Worklo
             raise UnknownName(
                 f"{name}: {parameter}={value!r} is unknown; {_nearest(parameter, known)}"
             )
+    if isinstance(params.get("jobs"), int) and params["jobs"] > MOST_JOBS:
+        raise TraceError(f"{name}: jobs={params['jobs']:,} is more than {MOST_JOBS:,}; give fewer")
     made = make(rng=np.random.default_rng(seed), **params)
     plain = {key: value for key, value in params.items() if key not in ("cluster", "profile")}
     return replace(made, meta={"generator": name, "seed": seed, "params": plain})
