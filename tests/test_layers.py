@@ -26,7 +26,7 @@ ORDER = {
         {"build"},
         {"rules", "load", "training"},
         {"traces", "sim", "codecs", "serving", "llm", "metrics", "run"},
-        {"envs", "live", "play"},
+        {"envs", "live", "play", "recorded"},
         {"policies"},
         {"compare", "learners", "report", "reproduce", "bench"},
         {"cli", "testing"},

@@ -18,6 +18,7 @@ from trimtab.errors import TraceError, UnknownName
 from trimtab.metrics import Result, measure
 from trimtab.play import check_suits, play
 from trimtab.policies import check, named
+from trimtab.recorded import as_recorded
 from trimtab.rules.names import unknown
 from trimtab.sim import packing, rlscheduler
 from trimtab.sim.whole import ended_state, pool_totals
@@ -69,6 +70,9 @@ def answers(question: Question, told: Told | None = None) -> Iterator[Result]:
                 yield by_engine(scene, name, seed, question, told, made[number])
             else:
                 yield by_rlscheduler(scene, name, seed, question.estimate)
+    recorded = as_recorded(scene.workload, scene.cluster, question.first_seed)
+    if recorded is not None:  # the same for every seed; last, for it is no run
+        yield recorded
 
 
 def check_names(question: Question) -> None:

@@ -90,6 +90,7 @@ def compare(
 ) -> None:
     """Compare policies on a trace: a table, JSON for machines, an HTML report with plots."""
     from trimtab.compare import answers, as_json, metrics_of
+    from trimtab.metrics import RECORDED
 
     check_times(question)
     keys = table_keys(metrics, hyperscore)
@@ -105,7 +106,7 @@ def compare(
 
             for result in answers(question, show):
                 results.append(result)
-                step(result.policy, 1)
+                step(result.policy, int(result.policy != RECORDED))
     except KeyboardInterrupt:
         interrupted = True
     name = Path(trace).name if Path(trace).exists() else trace
@@ -125,6 +126,8 @@ def compare(
             )
     if results and json_file != "-":
         show_results(results, keys, measured)
+    for line in against_the_record(results):
+        say(f"{name}: {line}")
     if results and report is not None and results[0].semantics != "packing":
         from trimtab.report.compare.html import write_report
 
@@ -142,6 +145,26 @@ def compare(
             "what is finished is above"
         )
         raise typer.Exit(130)
+
+
+def against_the_record(results: Sequence[Any]) -> list[str]:
+    """Whether the policies are far from what the log recorded, and what in it may be the reason."""
+    from trimtab.metrics import RECORDED
+    from trimtab.recorded import doubts, far_off
+
+    recorded = next((result for result in results if result.policy == RECORDED), None)
+    if recorded is None:
+        return []
+    ran = next((result for result in results if result.policy != RECORDED), recorded)
+    some, all_of = len(recorded.workload), len(ran.workload)
+    part = f"as recorded: of {some:,} of {all_of:,} jobs, the others have no start in the log"
+    told = [part] if some < all_of else []
+    far = far_off(
+        recorded, [r for r in results if r.policy != RECORDED and r.seed == results[0].seed]
+    )
+    if far:
+        told += [far, *(f"likely: {doubt}" for doubt in doubts(recorded))]
+    return told
 
 
 def table_keys(metrics: str | None, hyperscore: str | None = None) -> list[str] | None:
@@ -198,10 +221,10 @@ def with_reference(question: Question, reference: str | None) -> Question:
 def scored(results: Sequence[Any], reference: str) -> Callable[[Any], Mapping[str, float]]:
     """What measures a result, with its V and HyperScore; says what V is made of."""
     from trimtab.compare import metrics_of
-    from trimtab.metrics import mean_v, scores
+    from trimtab.metrics import RECORDED, mean_v, scores
 
     found: dict[str, dict[int, dict[str, float]]] = {}
-    for result in results:
+    for result in [result for result in results if result.policy != RECORDED]:
         found.setdefault(result.policy, {})[result.seed] = metrics_of(result)
     if reference not in found:  # stopped before its first run was over
         return metrics_of
@@ -215,7 +238,11 @@ def scored(results: Sequence[Any], reference: str) -> Callable[[Any], Mapping[st
         v, low, high = mean_v(list(by_seed.values())) if by_seed else (0.0, None, None)
         if low is not None and policy != reference:
             say(f"  {policy}: V {v:.3f}, 95 % interval {low:.3f} to {high:.3f}")
-    return lambda r: found[r.policy][r.seed] | standing.of(r.policy, r.seed)
+    return lambda r: (
+        found[r.policy][r.seed] | standing.of(r.policy, r.seed)
+        if r.policy in found
+        else metrics_of(r)
+    )
 
 
 def show_results(

@@ -31,7 +31,7 @@ from trimtab.cli.shown import (
     write_json,
 )
 from trimtab.errors import TrimtabError
-from trimtab.units import readable
+from trimtab.units import duration, readable
 
 TWIN = "alibaba2018-like"
 WHOLE = {"machines": True, "days": False, "dirt": False, "instances": True}  # its settings
@@ -54,21 +54,39 @@ def trace_describe(
     json_file: JsonOption = None,
 ) -> None:
     """Say what a trace holds: jobs, arrivals, run times, requests, demands, dependencies."""
+    from trimtab.recorded import as_dict
     from trimtab.traces.readers.bad_rows import tolerance
     from trimtab.traces.scenes.describe import describe
-    from trimtab.traces.scenes.scene import open_scene
+    from trimtab.traces.scenes.scene import described
 
-    scene = open_scene(
+    work, rack, profile = described(
         trace, cluster, lenient=tolerance(lenient, strict), nodes=nodes, machine=machine
     )
-    told = describe(scene.workload, scene.cluster, scene.profile)
+    told = describe(work, rack, profile) | as_dict(work, rack)
     if json_file:
         write_json(json_file, told)
         return
-    table = Table(title=escaped(scene.name), show_header=False)
+    table = Table(title=escaped(Path(trace).name), show_header=False)
     for name, value in told.items():
-        table.add_row(name, escaped(readable(value)))
+        table.add_row(name, escaped(shown(name, value)))
     out.print(table)
+
+
+def shown(name: str, value: Any) -> str:
+    """A value as people read it: seconds in the unit that suits them, the rest as it is."""
+    if isinstance(value, list):
+        return "\n".join(shown(name, each) for each in value)
+    if isinstance(value, dict) and "wait_mean_s" in value:
+        parts = dict(value)
+        who = f"{parts.pop('name')}: " if "name" in parts else ""
+        return who + ", ".join(
+            f"{key.removesuffix('_s')} {shown(key, v)}" for key, v in parts.items()
+        )
+    if isinstance(value, dict) and name.endswith("_s"):
+        return ", ".join(f"{key} {shown(name, each)}" for key, each in value.items())
+    if name.endswith("_s") and isinstance(value, int | float):
+        return duration(float(value))
+    return readable(value)
 
 
 @app.command(

@@ -13,8 +13,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from trimtab.arrays import Array
 from trimtab.metrics import RECORDED, Result
+from trimtab.recorded import GROUPS, Group, by_group, far_off
 from trimtab.report.compare.bars import LARGE
-from trimtab.report.compare.grouping import GROUPS, Group, by_group, far_off
 from trimtab.report.compare.plots import drawn, paint
 from trimtab.report.drawing import (
     DESK,

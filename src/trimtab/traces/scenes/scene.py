@@ -191,6 +191,24 @@ def services_for(work: Workload, own: Cluster, nodes: Cluster) -> Workload:
     return thinned(work, min([1.0, *ratio]))
 
 
+def described(
+    trace: str,
+    cluster: str | None = None,
+    *,
+    lenient: bool | None = None,
+    nodes: str | None = None,
+    machine: str | None = None,
+) -> tuple[Workload, Cluster | None, Profile | None]:
+    """A trace with the cluster that it or `cluster` names, without one where nobody names any."""
+    options: dict[str, Any] = {"lenient": lenient, "nodes": nodes, "machine": machine}
+    if cluster is None and Path(trace).exists() and not is_prepared(trace):
+        work = read(trace, **options)
+        if "max_nodes" not in work.meta:
+            return work, None, None
+    scene = open_scene(trace, cluster, **options)
+    return scene.workload, scene.cluster, scene.profile
+
+
 def own_cluster(trace: str, work: Workload) -> tuple[Cluster, Profile]:
     """The cluster that a trace names itself: a log's machine or a prepared folder's nodes."""
     if "max_nodes" in work.meta:

@@ -8,8 +8,8 @@ from tests.unit.report.made import pool
 
 from trimtab import site
 from trimtab.metrics import RECORDED
+from trimtab.recorded import by_group
 from trimtab.report.compare import groups
-from trimtab.report.compare.grouping import by_group
 from trimtab.report.compare.html import write_report
 
 MINUTES = (60.0, "min")
