@@ -4,7 +4,6 @@ Public traces are dirty. A row that cannot be used is dropped and counted by rea
 an error that names its line: see `bad_rows.py`.
 """
 
-import codecs
 import csv
 import io
 import tarfile
@@ -15,15 +14,8 @@ import numpy as np
 from trimtab.arrays import Array
 from trimtab.errors import TraceError
 from trimtab.traces.readers.bad_rows import BadRows
-from trimtab.traces.readers.packed import read_bytes
+from trimtab.traces.readers.packed import as_utf8, read_bytes
 
-# What texts of Windows begin with; the longer mark first, which begins as a shorter one does
-MARKS = {
-    codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
 TAR_MAGIC, TAR_MAGIC_AT = b"ustar", 257
 
 
@@ -149,14 +141,11 @@ def _checked(
 
 def read_text(path: str | Path) -> str:
     """The content of a file as text."""
-    data = content(path)
-    coding = next((name for mark, name in MARKS.items() if data.startswith(mark)), "utf-8-sig")
     try:
-        return data.decode(coding)
+        return as_utf8(content(path)).decode()
     except UnicodeDecodeError as error:
-        name = coding.upper().removesuffix("-SIG")
-        problem = f"byte {error.start} is not {name}"
-        raise TraceError(f"{path}: {problem}; give a text file, such as UTF-8") from None
+        problem = f"byte {error.start} is not UTF-8"
+        raise TraceError(f"{path}: {problem}; give a text file") from None
 
 
 def content(path: str | Path) -> bytes:
