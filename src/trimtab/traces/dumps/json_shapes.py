@@ -47,7 +47,9 @@ def json_records(name: str, content: Any) -> Iterator[Shape]:
             "--json print"
         )
     for key in here:
-        for number, item in enumerate(content[key] or [], 1):
+        if not isinstance(content[key], list):
+            raise TraceError(f"{name}: {key}={content[key]!r:.40} is no list; make the dump again")
+        for number, item in enumerate(content[key], 1):
             where = f"{name}: {key}[{number}]"
             try:
                 yield from known[key](item, where)

@@ -83,13 +83,31 @@ def _items(path: Path) -> list[tuple[str, str, dict[str, Any]]]:
     for number, item in enumerate(listed if isinstance(listed, list) else [], 1):
         where = f"{path}: items[{number}]"
         kind = item.get("kind", "Node") if isinstance(item, dict) else item
-        name = item.get("metadata", {}).get("name") if isinstance(item, dict) else None
+        metadata = item.get("metadata") if isinstance(item, dict) else None
+        name = metadata.get("name") if isinstance(metadata, dict) else None
         if kind != "Node" or not isinstance(name, str):
             raise TraceError(f"{where}: kind={kind!r:.40} is no node with a name; list nodes alone")
+        _check_shape(item, f"{where}: {name}")
         found.append((name, where, item))
     if not found:
         raise TraceError(f"{path}: holds no nodes; give what kubectl get nodes -o json prints")
     return found
+
+
+def _check_shape(item: dict[str, Any], where: str) -> None:
+    """Refuse a node whose parts are not the tables and lists of tables that they should be."""
+    spec, status = item.get("spec") or {}, item.get("status") or {}
+    labels = item["metadata"].get("labels") or {}
+    tables = {"spec": spec, "status": status, "labels": labels}
+    if isinstance(status, dict):
+        tables |= {name: status.get(name) or {} for name in ("allocatable", "capacity")}
+    for holder, name in ((spec, "taints"), (status, "conditions")):
+        listed = (holder.get(name) or []) if isinstance(holder, dict) else []
+        parts = listed if isinstance(listed, list) else [listed]
+        tables |= {f"{name}[{number}]": part for number, part in enumerate(parts, 1)}
+    for name, part in tables.items():
+        if not isinstance(part, dict):
+            raise TraceError(f"{where}: {name}={part!r:.40} is no table; make the list again")
 
 
 def _away(item: dict[str, Any]) -> bool:
@@ -137,7 +155,7 @@ def _taints(item: dict[str, Any]) -> tuple[str, ...]:
     """What keeps work out of the node, beside what Kubernetes sets for a while."""
     taints = (item.get("spec") or {}).get("taints") or []
     return tuple(
-        "=".join(filter(None, (taint.get("key"), taint.get("value"))))
+        "=".join(str(taint[part]) for part in ("key", "value") if taint.get(part))
         for taint in taints
         if taint.get("effect") in KEPT_OUT and not str(taint.get("key")).startswith(PASSING)
     )

@@ -12,6 +12,7 @@ NO_LIMIT = ("", "UNLIMITED", "Partition_Limit", "INVALID", "INFINITE", "NONE", "
 MB_A_UNIT = {"K": 1 / 1024, "M": 1.0, "": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
 FACTOR = {"": 1.0, "K": 1024.0, "M": 1024.0**2, "G": 1024.0**3, "T": 1024.0**4, "P": 1024.0**5}
 SPAN = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?")
+ISO = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d(?::\d\d(?::\d\d(?:\.\d+)?)?)?)?")
 DAYS = re.compile(r"(\d+)-(\d+)(?::(\d+))?")  # days-hours and days-hours:minutes
 AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)([cn]?)")
 GPU = re.compile(r"gres[/:]gpu(?::([A-Za-z_][^:=]*))?(?::(\d+))?")  # gres/gpu:a100:2, of a request
@@ -24,7 +25,7 @@ def instant_s(text: str) -> float | None:
     if text.isdigit():
         return float(text)
     try:
-        return _iso_s(text) if re.match(r"\d{4}-\d\d-\d\d", text) else None
+        return _iso_s(text)
     except ValueError:
         return None
 
@@ -32,6 +33,8 @@ def instant_s(text: str) -> float | None:
 def _iso_s(text: str) -> float:
     zone = re.search(r"(?:Z|([+-])(\d\d):?(\d\d))$", text)
     bare = text[: zone.start()] if zone else text
+    if not ISO.fullmatch(bare):
+        raise ValueError(text)
     offset_s = 0
     if zone and zone[1]:
         offset_s = (int(zone[2]) * 3600 + int(zone[3]) * 60) * (1 if zone[1] == "+" else -1)

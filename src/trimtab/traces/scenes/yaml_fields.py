@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import yaml
 
 from trimtab.errors import TraceError
+
+LARGEST = 1e300
 
 
 def read_yaml(path: Path) -> Any:
@@ -49,7 +50,8 @@ def check_names(given: Any, known: Sequence[str], where: str, what: str = "field
 
 def checked_number(value: Any, where: str, least: float) -> float:
     """A finite number from the least on."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not -LARGEST <= value <= LARGEST:
         raise TraceError(f"{where}={value!r} is not a number; give one without quotes or a unit")
     if value < least:
         raise TraceError(f"{where}={value!r} is below {least:g}; give a larger number")

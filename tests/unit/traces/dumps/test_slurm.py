@@ -196,6 +196,7 @@ def test_the_switches_of_a_topology_are_regions(tmp_path):
         ("Name|Priority\n----|----", [":2: is a table for the screen", "-P"]),
         ("{", ["is not JSON", "make the dump again"]),
         ('{"jobs": []}', ["has none of nodes", "scontrol show node --json"]),
+        ('{"nodes": 3}', ["nodes=3 is no list", "make the dump again"]),
         ('{"nodes": [3]}', ["nodes[1]", "scontrol show node instead"]),
     ],
 )

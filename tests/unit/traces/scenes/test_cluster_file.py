@@ -110,6 +110,7 @@ def test_bandwidths_become_rates_by_the_share_of_exchange(file):
         ("- {kind: a, cpus: 4}", ["group 1 (a)", "'cpus'", "value 4", "did you mean 'cpu'?"]),
         ("- {kind: a}\n- {kind: b, cpu: -4}", ["group 2 (b)", "cpu=-4", "give a larger"]),
         ("- {kind: a, mem_gb: 64GB}", ["group 1 (a)", "mem_gb='64GB'", "without quotes or a unit"]),
+        (f"- {{kind: a, cpu: 1{'0' * 310}}}", ["group 1 (a)", "cpu=1000", "is not a number"]),
         ("- {kind: a, count: 1.5}", ["count=1.5", "whole number in 1..1000000"]),
         ("- {kind: a, count: 0}", ["count=0", "give a larger"]),
         ("- {kind: a, gpu: 65}", ["gpu=65", "whole number in 0..64"]),
