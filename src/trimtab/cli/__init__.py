@@ -18,7 +18,7 @@ from trimtab.cli.plan import plan
 from trimtab.cli.reproduce import reproduce
 from trimtab.cli.serve import serve
 from trimtab.cli.shown import err, escaped, out, say
-from trimtab.cli.trace import prepare, trace
+from trimtab.cli.trace import prepare, trace, validate
 from trimtab.errors import TrimtabError
 from trimtab.files import refusal
 
@@ -75,6 +75,7 @@ app.add_typer(envs.app)
 app.add_typer(reproduce.app)
 app.add_typer(plan.app, name="plan")
 trace.app.command("prepare", epilog=prepare.EPILOG)(prepare.trace_prepare)
+trace.app.command("validate", epilog=validate.EPILOG)(validate.trace_validate)
 app.add_typer(trace.app, name="trace")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(serve.app, name="serve")
