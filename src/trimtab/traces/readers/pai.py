@@ -57,8 +57,9 @@ def read_pai(path: str | Path, *, lenient: bool | None = None) -> Workload:
 
     A task is submitted when `pai_job_table`, if it lies beside the file, says that its job was, and
     its tenant is the job's user; else when it started. Time 0 is the first one's, `meta["first_s"]`
-    the trace's. Strict, a task that did not end well (status not Terminated) or lacks a time or a
-    plan is an error; `lenient` drops it and counts it in `meta["dropped"]`. Both sort the rows.
+    the trace's. A task that did not end well (status not Terminated) is dropped and counted in
+    `meta["dropped"]`, and one that lacks a time or a plan is a bad row; with `lenient` False either
+    is an error. Rows are sorted.
     """
     path = Path(path)
     if is_derived(_first_fields(path)):
@@ -82,6 +83,8 @@ def read_pai(path: str | Path, *, lenient: bool | None = None) -> Workload:
         names=(rows["job_name"], rows["task_name"]),
         user=user,
         told=told,
+        # without submissions of their own tasks are submitted when they start: nothing is recorded
+        started_s=rows["start_time"] if (submit_s < rows["start_time"]).any() else None,
     )
 
 
@@ -196,6 +199,7 @@ def _workload(
     names: tuple[Array, Array],
     user: Array,
     told: dict[str, Any],
+    started_s: Array | None = None,
 ) -> Workload:
     order = np.argsort(submit_s, kind="stable")
     first_s = float(submit_s[order[0]])
@@ -203,6 +207,9 @@ def _workload(
     gpus, share = devices(asked)
     kinds, kind_of = numbered(kind[order])
     tenants, tenant = numbered(user[order])
+    if started_s is not None:
+        start_s = (started_s - first_s)[order]
+        told = told | {"recorded": {"start_s": start_s, "end_s": start_s + work_s[order]}}
     return workload(
         submit_s[order] - first_s,
         work_s[order],

@@ -19,6 +19,7 @@ from trimtab.errors import TraceError
 from trimtab.traces.readers.csv_rows import Rows, numbered, read_rows, read_text
 
 CSV_COLUMNS = ("timestamp", "duration", "num_gpus", "gpu_time", "cluster")
+TIMES = ("wait_s", "from_first_to_last_s")  # to the first attempt, and from it to the last's end
 GPUS_A_NODE = 8  # of the larger of Philly's two kinds of server; the other has 2
 
 
@@ -30,8 +31,9 @@ def read_philly(
     A job of more than `gpus_a_node` GPUs is split evenly over the fewest instances that a node can
     hold: 16 = 2 x 8, 12 = 2 x 6, 11 = 11 x 1. Killed and failed jobs stay, for they held their GPUs
     all the same. Of the JSON, attempts that follow each other add up and the widest one counts; in
-    `meta["status"]` stands a number of `meta["statuses"]`. Strict, a job that never ran or has no
-    end is an error; `lenient` drops it and counts it in `meta["dropped"]`. Both sort the rows.
+    `meta["status"]` stands a number of `meta["statuses"]`; recorded are the start of the first
+    attempt and the end of the last. A job that never ran or has no end is dropped and counted in
+    `meta["dropped"]`; with `lenient` False it is an error. Rows are sorted.
     """
     path = Path(path)
     text = read_text(path)
@@ -46,6 +48,8 @@ def read_philly(
     if "status" in rows.columns:
         statuses, meta["status"] = numbered(rows["status"])
         meta["statuses"] = list(statuses)
+        start_s = rows["submit_s"] - rows["submit_s"][0] + rows["wait_s"]
+        meta["recorded"] = {"start_s": start_s, "end_s": start_s + rows["from_first_to_last_s"]}
     return workload(
         rows["submit_s"] - rows["submit_s"][0],
         rows["run_s"],
@@ -99,22 +103,22 @@ def _jobs(path: Path, text: str, lenient: bool | None) -> Rows:
             f"{path}: a job lacks {error} or holds it in another form; want jobid, status, vc, "
             f"submitted_time, attempts of start_time, end_time, detail of gpus"
         ) from None
-    names = ("job_id", "status", "tenant", "submit_s", "gpus", "run_s")
+    names = ("job_id", "status", "tenant", "submit_s", "gpus", "run_s", *TIMES)
     columns = {name: _objects(values) for name, values in zip(names, zip(*told))}
     rows = Rows(path, columns, np.arange(1, len(told) + 1), lenient)
     never = np.array([run_s is None for run_s in rows["run_s"]], bool)
     rows.pass_over(never, "job_id", "has no attempt, or one without a start or an end")
     rows.parse_time("submit_s")
-    rows.columns |= {name: rows[name].astype(np.float64) for name in ("gpus", "run_s")}
+    rows.columns |= {name: rows[name].astype(np.float64) for name in ("gpus", "run_s", *TIMES)}
     return rows
 
 
-def _job(job: dict[str, Any]) -> tuple[str, str, str, str, int, float | None]:
+def _job(job: dict[str, Any]) -> tuple[str, str, str, str, int, float | None, float, float]:
     attempts = job["attempts"]
     gpus = [sum(len(node["gpus"]) for node in attempt["detail"]) for attempt in attempts]
     ends = [(_time(attempt["start_time"]), _time(attempt["end_time"])) for attempt in attempts]
     whole = bool(ends) and not any(np.isnat(at) for pair in ends for at in pair)
-    run_s = sum(float((end - start) / np.timedelta64(1, "s")) for start, end in ends)
+    run_s = sum(_seconds(end - start) for start, end in ends)
     submitted = str(job["submitted_time"] or "")
     return (
         str(job["jobid"]),
@@ -123,7 +127,13 @@ def _job(job: dict[str, Any]) -> tuple[str, str, str, str, int, float | None]:
         submitted,
         max(gpus, default=0),
         run_s if whole else None,
+        _seconds(ends[0][0] - _time(submitted)) if whole else np.nan,
+        _seconds(ends[-1][1] - ends[0][0]) if whole else np.nan,
     )
+
+
+def _seconds(span: np.timedelta64) -> float:
+    return np.nan if np.isnat(span) else float(span / np.timedelta64(1, "s"))
 
 
 def _time(text: str | None) -> np.datetime64:

@@ -66,6 +66,13 @@ def test_the_job_table_beside_it_gives_submit_times_and_users(tmp_path):
     assert work.jobs["submit_s"].tolist() == [0, 0, 38]  # jobs at 10 and 48
     assert [work.tenants[t] for t in work.jobs["tenant"]] == ["anna", "anna", "ben"]
     assert "3 of 3" in work.meta["submitted"]
+    recorded = work.meta["recorded"]
+    assert (recorded["start_s"] >= work.jobs["submit_s"]).all()
+    assert (recorded["end_s"] - recorded["start_s"] == work.truth["work_s"]).all()
+
+
+def test_without_submissions_of_their_own_nothing_is_recorded(tmp_path):
+    assert "recorded" not in read(written(tmp_path, TASKS)).meta
 
 
 def test_the_header_file_orders_the_columns(tmp_path):

@@ -71,6 +71,9 @@ def test_attempts_of_a_logged_job_add_up_and_its_cluster_is_the_tenant(tmp_path)
     assert work.job_id.tolist() == ["twice", "late"]
     assert work.jobs["submit_s"].tolist() == [0, 15]
     assert work.truth["work_s"].tolist() == [90, 60]
+    # both start at 07:02:00, 30 s after the first submission; the last attempt ends at 07:05:30
+    assert work.meta["recorded"]["start_s"].tolist() == [30, 30]
+    assert work.meta["recorded"]["end_s"].tolist() == [240, 90]
     assert (work.jobs["instances"] * work.jobs["gpus"]).tolist() == [16, 2]
     assert work.tenants == ("11cb48", "6214e9")
     assert [work.meta["statuses"][s] for s in work.meta["status"]] == ["Pass", "Killed"]
