@@ -19,6 +19,7 @@ from trimtab.columns import STATE, TOTALS
 from trimtab.core import Cluster, Status, Workload
 from trimtab.errors import UnknownName
 from trimtab.metrics import RECORDED, Result
+from trimtab.sim.world import fitted
 
 GROUPS = ("partition", "user", "size", "week")
 WEEK_S = 7 * 86400.0
@@ -46,6 +47,7 @@ def as_recorded(work: Workload, cluster: Cluster, seed: int = 0) -> Result | Non
     known = has_record(work)
     if not known.any():
         return None
+    work, cluster = fitted(work, cluster)
     recorded: dict[str, Array] = work.meta["recorded"]
     start_s, end_s = recorded["start_s"][known], recorded["end_s"][known]
     work = work if known.all() else work.only(known)

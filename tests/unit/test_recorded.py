@@ -46,6 +46,13 @@ def test_jobs_without_a_start_are_left_out_of_it():
     assert len(result.workload) == 2
 
 
+def test_the_record_stands_on_a_cluster_with_more_resources_than_the_jobs_ask_for():
+    rack = cluster([[10, 64]], resources=("cpu", "mem_gb"))
+    result = as_recorded(log([0, 10], [10, 5], [4, 10]), rack)
+    assert result is not None
+    assert result.workload.demand.tolist() == [[4, 0], [10, 0]]
+
+
 def test_no_record_is_no_result_and_none_is_left_once_arrivals_are_stretched():
     assert as_recorded(workload([0], [1], [1]), POOL) is None
     assert as_recorded(stretched(log([0, 9], [1, 1], [1, 1]), 2.0, "so"), POOL) is None
