@@ -9,6 +9,7 @@ The first axis of every array but the shared tables is the cluster, so that one 
 simulation, live use (a world made from a snapshot) and thousands of clusters at once.
 """
 
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -223,9 +224,17 @@ def _rebuilt(arrays: dict[str, np.ndarray[Any, Any]]) -> World:
     return World(**arrays)
 
 
+def layout(fields: dict[str, tuple[np.dtype[Any], int]]) -> str:
+    """One word for where everything stands: another layout is another type to the compiler."""
+    told = repr([(name, dtype.descr, ndim) for name, (dtype, ndim) in fields.items()])
+    return sha256(told.encode()).hexdigest()[:16]
+
+
 class WorldType(types.Type):  # type: ignore[misc]
+    """Named after its layout: machine code is kept by type, and reads where fields stood."""
+
     def __init__(self) -> None:
-        super().__init__(name="TrimtabWorld")
+        super().__init__(name=f"TrimtabWorld {layout(FIELDS)}")
 
 
 world_type = WorldType()

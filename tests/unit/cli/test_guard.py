@@ -23,7 +23,9 @@ def commands(
         yield from commands(below.typer_instance, (*above, *([name] if name else [])))
 
 
-@pytest.mark.parametrize(("name", "function"), list(commands()), ids=lambda one: str(one))
+@pytest.mark.parametrize(
+    ("name", "function"), [pytest.param(*one, id="-".join(one[0])) for one in commands()]
+)
 def test_every_output_of_every_command_is_known_as_one(name, function):
     import inspect
 
