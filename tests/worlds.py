@@ -161,9 +161,9 @@ def books(
     total = dict.fromkeys(
         ("waiting_s", "system_s", "busy_s", "idle_s", "imbalance_s", "energy_j"), 0.0
     )
-    now_s = 0.0
+    now_s = float(jobs.jobs["submit_s"].min())
     for event in [*events, Event(end_s, What.PLACED, -1)]:
-        dt = event.time_s - now_s
+        dt = max(event.time_s - now_s, 0.0)
         load = np.zeros(count)
         pieces = np.zeros(count, int)
         for job, nodes in where.items():
@@ -179,7 +179,7 @@ def books(
         total["idle_s"] += ((pieces == 0) & up).sum() * dt if waiting else 0.0
         total["imbalance_s"] += load.std() * dt
         total["energy_j"] += watts[up].sum() * dt
-        now_s = event.time_s
+        now_s = max(event.time_s, now_s)
         keep_books(event, where, waiting, submitted, ended, unmet, up)
     return total
 

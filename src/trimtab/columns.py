@@ -134,6 +134,12 @@ TOTALS = np.dtype(
         ("late", "i8"),  # finished after the deadline
     ]
 )
+SO_FAR = np.dtype(  # a job as it stood when the last one was submitted, services apart
+    [
+        ("held_s", "f8"),  # instance-seconds of its runs
+        ("done_s", "f8"),  # instance-seconds of work at rate 1 that was done and kept
+    ]
+)
 MAX_DEVICES = 64
 
 # A quantity is kept in whole 2**-20ths, rounded down, so that sums and differences of 64-bit floats

@@ -21,7 +21,7 @@ from trimtab.policies import check, named
 from trimtab.recorded import as_recorded
 from trimtab.rules.names import unknown
 from trimtab.sim import packing, rlscheduler
-from trimtab.sim.whole import ended_state, pool_totals
+from trimtab.sim.whole import ended_state, pool_arrived, pool_totals
 from trimtab.sim.world import Models, hosted, outages
 from trimtab.traces.readers import openb
 from trimtab.traces.readers.bad_rows import tolerance
@@ -182,8 +182,13 @@ def by_rlscheduler(scene: Scene, name: str, seed: int, estimate: str) -> Result:
     )
     wall_s = time.perf_counter() - began_s
     state = ended_state(work, start_s, start_s + work.truth["work_s"])
-    totals = pool_totals(work, state, int(cluster.capacity[0, 0]))
-    return Result(name, seed, work, cluster, state, totals, None, wall_s, "rlscheduler", order)
+    capacity = int(cluster.capacity[0, 0])
+    totals = pool_totals(work, state, capacity)
+    arrived, so_far = pool_arrived(work, state, capacity)
+    return Result(
+        name, seed, work, cluster, state, totals, None, wall_s, "rlscheduler", order,
+        arrived=arrived, so_far=so_far,
+    )  # fmt: skip
 
 
 def packed(question: Question) -> Iterator[Result]:

@@ -22,6 +22,7 @@ from trimtab.errors import TraceError, UnknownName
 RECORDED = "as recorded"  # the policy of a Result that is the log's own starts, with no totals
 BOUND_S = 10.0  # jobs shorter than this do not dominate the bounded slow-down
 SLACK = 10.0  # a job without a deadline is in time within this multiple of its request
+PARTS = ("p50", "p95", "p99")  # percentiles
 BLOCK = 8192  # rows added up at a time: fixed, so that no printed digit depends on the machine
 # Student's t, 97.5 %, by degrees of freedom 1 .. 30
 T_975 = (
@@ -36,12 +37,17 @@ ABOUT = {
     "bsld_mean": "bounded slow-down: max(1, (wait + run) / max(run, 10 s))",
     "makespan_s": "from the first submit to the last end",
     "utilization": "allocated share of the GPUs, or of the first resource, over the makespan",
+    "span_s": "from the first submit to the last: what is called `arriving` is measured over it",
+    "drain_s": "from the last submit to the last end",
+    "arriving_utilization": "allocated share of the GPUs, or of the first resource",
+    "arriving_useful_utilization": "the same less what slow nodes, start-ups and lost work take",
+    "arriving_throughput_per_h": "jobs finished by the last submit, an hour",
     "throughput_per_h": "finished jobs an hour of the makespan",
     "useful_utilization": "finished work as it would run on each job's best node, over capacity",
-    "energy_j": "of all nodes, idle draw included",
-    "uti": "allocated share of all resources while jobs wait, less work that was thrown away",
+    "energy_j": "of all nodes from the first submit to the last end, idle draw included",
+    "uti": "allocated share of all resources while jobs wait and come, times its useful part",
     "awt_s": "seconds runnable and not running, mean over jobs",
-    "ldi": "time-mean standard deviation of load between nodes",
+    "ldi": "standard deviation of load between nodes, mean over the time in which jobs come",
     "tsr": f"share of jobs finished in time, never evicted (no deadline: {SLACK:g} x request)",
     "gpu_allocation": "share of the GPUs allocated: time-mean, or at the end of a packing",
     "v": "geometric mean of the ratios to the reference policy; 1 = as good as it, more is better",
@@ -72,6 +78,8 @@ class Result:
     semantics: str = "easy"
     order: Array | None = None  # (J,) rows in order of start, where the semantics sum in it
     profile: Profile | None = None  # the speeds that were simulated; None = rate 1 everywhere
+    arrived: Array | None = None  # () TOTALS when the last batch job was submitted; None = unknown
+    so_far: Array | None = None  # (J,) SO_FAR of that instant
 
 
 def t_975(freedom: int) -> float:
@@ -103,6 +111,8 @@ def bounded_slowdown(result: Result) -> Array:
 
 def ran_s(result: Result) -> Array:
     """Wall seconds each job ran to some use: an instance's, without those thrown away."""
+    if result.policy == RECORDED:
+        return np.asarray(result.state["end_s"] - result.state["start_s"])
     used_s = result.state["attained_s"] - result.state["wasted_s"]
     return np.asarray(used_s / result.workload.jobs["instances"])
 
@@ -119,40 +129,90 @@ def mean_in_order(values: Array, order: Array) -> float:
 
 
 def measure(result: Result) -> dict[str, float]:
-    """The metrics by name; times in seconds, ratios 0..1."""
+    """The metrics by name; times in seconds, ratios 0..1. What cannot be told is left out."""
     state, jobs = result.state, result.workload.jobs
     batch = result.workload.truth["service"] == 0
     done = batch & (state["status"] == Status.FINISHED)
     begun = batch & ~np.isnan(state["start_s"])
     ended = ~np.isnan(state["end_s"]) & batch & begun
-    wait_s = (state["start_s"] - jobs["submit_s"])[begun]
-    jct_s = (state["end_s"] - jobs["submit_s"])[done]
-    slow = bounded_slowdown(result)[done]
+    whole = done & ~np.isnan(state["end_s"])  # a log may know of an end without its time
+    slow = bounded_slowdown(result)
+    slow = slow[whole & ~np.isnan(slow)] if result.order is None else slow[done]
     first_s = float(jobs["submit_s"].min(initial=np.inf))
     makespan_s = float(state["end_s"][ended].max(initial=first_s)) - first_s
     found = {
-        "jct_mean_s": _mean(jct_s),
-        "jct_p50_s": _quantile(jct_s, 50),
-        "jct_p95_s": _quantile(jct_s, 95),
-        "jct_p99_s": _quantile(jct_s, 99),
-        "wait_mean_s": _mean(wait_s),
-        "wait_p95_s": _quantile(wait_s, 95),
-        "wait_max_s": float(wait_s.max(initial=0.0)),
-        "bsld_mean": mean_by_block(slow)
-        if result.order is None
-        else mean_in_order(slow, result.order),
-        "bsld_p95": _quantile(slow, 95),
-        "bsld_max": float(slow.max(initial=0.0)),
+        **_spread("jct", (state["end_s"] - jobs["submit_s"])[whole], "_s"),
+        **_spread("wait", (state["start_s"] - jobs["submit_s"])[begun], "_s"),
+        **_spread("bsld", slow),
         "makespan_s": makespan_s,
-        "utilization": utilization(result, makespan_s),
         "throughput_per_h": 3600.0 * float(done.sum()) / makespan_s if makespan_s > 0 else 0.0,
-        "useful_utilization": useful_utilization(result, makespan_s, done),
-        "energy_j": float(result.totals["energy_j"]),
-        **_papers(result, batch, done),
-        "gpu_allocation": allocation(result, makespan_s, "gpu"),
+        **_arriving(result, batch, whole),
         **_counts(result, batch),
     }
+    if result.order is not None:
+        found["bsld_mean"] = mean_in_order(slow, result.order)
+    if result.policy != RECORDED:
+        found |= {
+            "utilization": utilization(result, makespan_s),
+            "useful_utilization": useful_utilization(result, makespan_s, done),
+            "energy_j": float(result.totals["energy_j"]),
+            "gpu_allocation": allocation(result, makespan_s, "gpu"),
+            "preemptions": float(state["stops"].sum()),
+            "late": float(result.totals["late"]),
+            **_papers(result, batch, done),
+        }
     return {name: value if np.isfinite(value) else 0.0 for name, value in found.items()}
+
+
+def _spread(name: str, values: Array, unit: str = "") -> dict[str, float]:
+    """Mean, median, high percentiles and the largest."""
+    if not len(values):
+        return {f"{name}_{part}{unit}": 0.0 for part in ("mean", *PARTS, "max")}
+    mean = float(np.mean(values)) if unit else mean_by_block(values)
+    parts = dict(zip(PARTS, np.percentile(values, [int(part[1:]) for part in PARTS]).tolist()))
+    spread = {"mean": mean, **parts, "max": float(values.max())}
+    return {f"{name}_{part}{unit}": value for part, value in spread.items()}
+
+
+def _arriving(result: Result, batch: Array, done: Array) -> dict[str, float]:
+    """What holds from the first to the last submit of batch jobs, and how long the rest takes."""
+    submit_s, end_s = result.workload.jobs["submit_s"][batch], result.state["end_s"]
+    ends_s = end_s[batch & ~np.isnan(end_s)]
+    if not len(submit_s):
+        return {}
+    last_s = float(submit_s.max())
+    span_s = last_s - float(submit_s.min())
+    found = {
+        "span_s": span_s,
+        "drain_s": float(ends_s.max(initial=last_s)) - last_s,
+    }
+    if span_s > 0:
+        by_then = float((done & (end_s <= last_s)).sum())
+        found["arriving_throughput_per_h"] = 3600.0 * by_then / span_s
+        if result.so_far is not None:
+            raw, useful = _used(result, batch)
+            found["arriving_utilization"] = raw / span_s
+            found["arriving_useful_utilization"] = useful / span_s
+    return found
+
+
+def _used(result: Result, batch: Array) -> tuple[float, float]:
+    """Seconds of the whole cluster that jobs held by the last submit, and that the work done and
+    kept by then would take on each job's best nodes.
+    """
+    so_far, work = result.so_far, result.workload
+    if so_far is None:
+        return 0.0, 0.0
+    r = result.cluster.resources.index(scarce(result.cluster))
+    amount, total = work.demand[:, r], float(result.cluster.capacity[:, r].sum())
+    if "procs" in work.meta:
+        amount = work.meta["procs"] / work.jobs["instances"]
+        total = float(work.meta["max_procs"])
+    rate = best_rate(result, r)
+    counted = batch & (rate > 0)
+    held = float((so_far["held_s"] * amount)[batch].sum())
+    done = float((so_far["done_s"] * amount)[counted] @ (1 / rate[counted]))
+    return (held / total, done / total) if total > 0 else (0.0, 0.0)
 
 
 def _counts(result: Result, batch: Array) -> dict[str, float]:
@@ -163,16 +223,12 @@ def _counts(result: Result, batch: Array) -> dict[str, float]:
         "failed": float((status == Status.FAILED).sum()),
         "rejected": float((status == Status.REJECTED).sum()),
         "cancelled": float((status == Status.CANCELLED).sum()),
-        "preemptions": float(result.state["stops"].sum()),
-        "late": float(result.totals["late"]),
     }
 
 
 def _papers(result: Result, batch: Array, done: Array) -> dict[str, float]:
     """UTI, AWT, LDI and TSR of the hierarchy paper, as docs/metrics.md defines them."""
-    state, jobs, totals = result.state, result.workload.jobs, result.totals
-    worked = float(totals["work_s"] + totals["lost_s"])
-    useful = float(totals["work_s"]) / worked if worked > 0 else 1.0
+    state, jobs, arrived = result.state, result.workload.jobs, result.arrived
     runnable_s = np.fmax(jobs["submit_s"], state["queued_s"])  # once its parents have finished
     limit_s = np.where(
         np.isfinite(jobs["deadline_s"]),
@@ -180,11 +236,17 @@ def _papers(result: Result, batch: Array, done: Array) -> dict[str, float]:
         runnable_s + SLACK * jobs["request_s"],
     )
     in_time = done & (state["end_s"] <= limit_s) & (state["tries"] == 0) & (state["stops"] == 0)
-    return {
-        "uti": useful * float(totals["held_s"]) / max(float(totals["contended_s"]), 1e-300),
+    found = {
         "awt_s": _mean(state["waited_s"][batch]),
-        "ldi": float(totals["imbalance_s"]) / max(float(totals["time_s"]), 1e-300),
         "tsr": float(in_time.sum()) / max(int(batch.sum()), 1),
+    }
+    if arrived is None or not arrived["time_s"] > 0:
+        return found
+    raw, useful = _used(result, batch)
+    share = float(arrived["held_s"]) / max(float(arrived["contended_s"]), 1e-300)
+    return found | {
+        "uti": share * (useful / raw if raw > 0 else 1.0),
+        "ldi": float(arrived["imbalance_s"]) / float(arrived["time_s"]),
     }
 
 
@@ -254,10 +316,6 @@ def best_rate(result: Result, r: int) -> Array:
 
 def _mean(values: Array) -> float:
     return float(np.mean(values)) if len(values) else 0.0
-
-
-def _quantile(values: Array, percent: float) -> float:
-    return float(np.percentile(values, percent)) if len(values) else 0.0
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-import numpy as np
-
 from trimtab.core import Cluster, Policy, Profile, Workload
 from trimtab.metrics import Result
 from trimtab.run import run
 from trimtab.sim.backend import SimBackend
-from trimtab.sim.whole import Whole
+from trimtab.sim.whole import Whole, left_in
 from trimtab.sim.world import Models, fitted
 from trimtab.traces.scenes.scene import Scene
 
@@ -45,6 +43,7 @@ def play(
     return Result(
         label or getattr(policy, "name", type(policy).__name__), seed, work, cluster, done.state,
         done.totals, done.log, done.wall_s, profile=scene.profile,
+        arrived=done.arrived, so_far=done.so_far,
     )  # fmt: skip
 
 
@@ -65,8 +64,7 @@ def by_loop(
     if progress is not None:
         sinks.append(lambda event, snapshot: progress(int(snapshot.totals["finished"])))
     run(backend, policy, sinks)
-    state, totals = np.array(backend.world.state[0]), backend.world.totals[0:1].copy()[0]
-    return Whole(state, totals, backend.kept_log(), time.perf_counter() - began_s)
+    return left_in(backend.world, backend.kept_log(), time.perf_counter() - began_s)
 
 
 def check_suits(policy: Policy, scene: Scene) -> None:

@@ -9,11 +9,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.unit.report.made import pool
+from tests.worlds import played, random_cluster, random_jobs, random_profile
 
 from trimtab.build import cluster, workload
-from trimtab.core import Profile, Shape, Status
+from trimtab.columns import STATE, TOTALS
+from trimtab.core import Profile, Shape, Start, Status, Stop
 from trimtab.errors import TraceError, UnknownName
 from trimtab.metrics import (
+    RECORDED,
     Result,
     best_rate,
     hyperscore,
@@ -24,7 +27,8 @@ from trimtab.metrics import (
     t_975,
     v_of,
 )
-from trimtab.sim.whole import simulate
+from trimtab.rules.names import parse
+from trimtab.sim.whole import left_in, simulate, simulate_pool
 
 PAPER = {  # ADLRO table 1: JCT in seconds, jobs an hour, share of the GPUs; no energy
     "fcfs": (25.8, 6.2, 0.581),
@@ -90,7 +94,93 @@ def two_gpus():
 
 def ran(rule, work, machine, profile):
     whole = simulate(work, machine, rule, profile=profile)
-    return Result(rule, 0, work, machine, whole.state, whole.totals, profile=profile)
+    return as_result(rule, work, machine, whole, profile)
+
+
+def as_result(name, work, machine, whole, profile=None):
+    return Result(
+        name, 0, work, machine, whole.state, whole.totals, profile=profile,
+        arrived=whole.arrived, so_far=whole.so_far,
+    )  # fmt: skip
+
+
+def later(work, by_s):
+    """The same jobs with every time so much later."""
+    jobs, truth = work.jobs.copy(), work.truth.copy()
+    jobs["submit_s"] += by_s
+    jobs["deadline_s"] += by_s
+    truth["cancel_s"] += by_s
+    return replace(work, jobs=jobs, truth=truth)
+
+
+@pytest.mark.parametrize("rule", ["fcfs+easy+fastest", "las+best", "sjf"])
+@pytest.mark.parametrize("seed", range(3))
+def test_no_metric_hangs_on_where_the_clock_begins(rule, seed):
+    rng = np.random.default_rng(seed)
+    machine, work, profile = random_cluster(rng), random_jobs(rng), random_profile()
+    now = measure(ran(rule, work, machine, profile))
+    then = measure(ran(rule, later(work, 1e6), machine, profile))
+    assert now["energy_j"] > 0 and now["ldi"] > 0 and now["span_s"] > 0
+    assert then == pytest.approx(now, rel=1e-9)
+
+
+def test_what_is_called_arriving_ends_with_the_last_arrival():
+    # two jobs of 100 s on a fast and a slow GPU, which is used as much; the last comes at 10.
+    # By then 20 and 5 s of work are done, which take 10 and 2.5 s on the fast one, of 2 x 10
+    work = workload([0, 0, 10], [100] * 3, [[1]] * 3, resources=["gpu"], gpus=1)
+    found = measure(ran("fcfs+fastest", work, two_gpus(), speeds([[2.0, 0.5]])))
+    assert found["arriving_utilization"] == pytest.approx(1.0)
+    assert found["arriving_useful_utilization"] == pytest.approx(12.5 / 20)
+    assert (found["span_s"], found["arriving_throughput_per_h"]) == (10, 0)
+    # ends at 50 and 200; the third takes the fast one from 50 to 100
+    assert (found["drain_s"], found["makespan_s"]) == (190, 200)
+
+
+def test_work_that_was_thrown_away_is_held_and_not_useful():
+    # 4 s are lost at second 4; of the 10 s until the last arrival 6 are kept
+    work, machine = workload([0, 10], [20, 1], [1, 1]), cluster([1])
+    plan = [(0, Start(0, (0,))), (4, Stop(0)), (4, Start(0, (0,))), (24, Start(1, (0,)))]
+    done = left_in(played(work, machine, plan).world, None, 0.0)
+    found = measure(as_result("by hand", work, machine, done))
+    assert found["arriving_utilization"] == pytest.approx(1.0)
+    assert found["arriving_useful_utilization"] == pytest.approx(0.6)
+    assert found["uti"] == pytest.approx(0.0)  # nobody waited before the last arrival
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_pool_and_the_engine_stand_alike_at_the_last_arrival(seed):
+    rng = np.random.default_rng(seed)
+    submit_s = np.sort(rng.integers(0, 300, 60)).astype(float)
+    work = workload(submit_s, rng.integers(1, 90, 60).astype(float), rng.integers(1, 6, 60))
+    machine, rule = cluster([8]), parse("fcfs+easy")
+    one, other = simulate(work, machine, "fcfs+easy"), simulate_pool(work, machine, rule)
+    for name in ("held_s", "done_s"):
+        assert one.so_far[name] == pytest.approx(other.so_far[name])
+    for name in ("time_s", "waiting_s", "system_s", "busy_s", "contended_s", "held_s"):
+        assert one.arrived[name] == pytest.approx(other.arrived[name]), name
+        assert one.totals[name] == pytest.approx(other.totals[name]), name
+
+
+def test_of_what_a_log_recorded_only_that_is_told_which_it_knows():
+    # waits of 1 and 3 s, ends at 11 and 25; nothing is known of the third
+    work = workload([0, 2, 4], [10, 20, 5], [1, 1, 1])
+    state = np.zeros(3, STATE)
+    state["start_s"], state["end_s"] = [1, 5, np.nan], [11, 25, np.nan]
+    state["status"] = Status.FINISHED
+    told = measure(Result(RECORDED, 0, work, cluster([4]), state, np.zeros(1, TOTALS)[0]))
+    assert (told["wait_mean_s"], told["wait_max_s"], told["jct_mean_s"]) == (2, 3, 17)
+    assert told["bsld_max"] == pytest.approx(23 / 20)
+    assert (told["makespan_s"], told["span_s"], told["drain_s"]) == (25, 4, 21)
+    unknown = (
+        "utilization",
+        "arriving_utilization",
+        "uti",
+        "ldi",
+        "tsr",
+        "energy_j",
+        "preemptions",
+    )
+    assert not set(unknown) & told.keys()
 
 
 def test_throughput_counts_finished_jobs_an_hour_of_the_makespan():

@@ -43,10 +43,12 @@ def measured_text(one: Row) -> str:
 
 
 def mean_row(policy: str, metric: str, values: Sequence[float], **where: Any) -> Row:
-    """The mean over the seeds."""
+    """The mean over the seeds; the interval of what is nowhere negative begins at 0 at least."""
     mean, half = interval(values)
-    ends = (None, None) if half is None else (mean - half, mean + half)
-    return row(policy, metric, mean, *ends, **where)
+    if half is None:
+        return row(policy, metric, mean, **where)
+    low = max(mean - half, 0.0) if min(values) >= 0 else mean - half
+    return row(policy, metric, mean, low, mean + half, **where)
 
 
 def ratio_row(

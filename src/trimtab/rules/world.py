@@ -30,7 +30,7 @@ from numba.extending import (
 from numba.np.arrayobj import make_array, populate_array
 from numba.np.numpy_support import from_dtype
 
-from trimtab.columns import JOB, NODE, NODE_STATE, PIECE, RUN, STATE, TOTALS, TRUTH
+from trimtab.columns import JOB, NODE, NODE_STATE, PIECE, RUN, SO_FAR, STATE, TOTALS, TRUTH
 from trimtab.site import GATE
 
 HEAD = np.dtype(
@@ -42,6 +42,8 @@ HEAD = np.dtype(
         ("load_square", "f8"),
         ("power_w", "f8"),
         ("held", "f8"),  # allocated share of the cluster, mean over resources
+        ("first_s", "f8"),  # first submit of a job that is no service: totals begin here
+        ("last", "i8"),  # the last such job, -1 = none
         ("jobs", "i8"),  # real rows: what is behind them is padding
         ("nodes", "i8"),
         ("resources", "i8"),  # that are counted: one that keeps jobs apart stands behind them
@@ -128,6 +130,8 @@ FIELDS: dict[str, tuple[np.dtype[Any], int]] = {
     "pieces": (PIECE, 2),  # (C, P)
     "head": (HEAD, 1),  # (C,)
     "totals": (TOTALS, 1),  # (C,)
+    "arrived": (TOTALS, 1),  # (C,) the same as they stood when job head.last was submitted
+    "so_far": (SO_FAR, 2),  # (C, J) at that instant
     "conf": (CONF, 1),  # (1,)
     "rate": (F8, 3),  # (K, kinds of node, S)
     "slow": (F8, 2),  # (K, K)

@@ -26,7 +26,7 @@ from trimtab.sim.log import (
     RUNNING,
     note,
 )
-from trimtab.sim.meter import change_load, settle_node, tick
+from trimtab.sim.meter import change_load, keep_arrived, settle_node, tick
 
 
 @compiled
@@ -43,6 +43,7 @@ def reset(w, c):
     head.later_s = 0.0
     w.quota_used[c] = 0.0
     head.batch_left = 0
+    head.first_s, head.last = np.inf, -1
     head.idle = nodes
     for job in range(w.jobs.shape[1]):
         state = w.state[c, job]
@@ -53,8 +54,11 @@ def reset(w, c):
         state.active = state.tries = state.stops = state.parents = 0
         state.run = -1
         state.status = FUTURE if job < jobs else CANCELLED
+        w.so_far[c, job].held_s = w.so_far[c, job].done_s = 0.0
         if job < jobs and w.truth[c, job].service == 0:
             head.batch_left += 1
+            head.first_s = min(head.first_s, w.jobs[c, job].submit_s)
+            head.last = job
     for i in range(w.child_ptr[c, jobs]):
         w.state[c, w.child_idx[c, i]].parents += 1
     for like in range(w.prefer.shape[1]):
@@ -74,7 +78,8 @@ def reset(w, c):
     head.free_piece, head.free_pieces = 0, w.pieces.shape[1]
     for node in range(w.nodes.shape[1]):
         reset_node(w, c, node, node < nodes)
-    clear_totals(w, c)
+    clear_totals(w.totals[c])
+    clear_totals(w.arrived[c])
 
 
 @inner
@@ -99,8 +104,7 @@ def reset_node(w, c, node, up):
 
 
 @inner
-def clear_totals(w, c):
-    total = w.totals[c]
+def clear_totals(total):
     total.time_s = total.waiting_s = total.system_s = total.busy_s = total.idle_s = 0.0
     total.contended_s = total.held_s = total.imbalance_s = total.energy_j = total.work_s = (
         total.lost_s
@@ -237,6 +241,8 @@ def advance(w, c):
     while head.submitted < head.jobs and w.jobs[c, head.submitted].submit_s <= now_s:
         head.submitted += 1
         submit(w, c, head.submitted - 1)
+        if head.submitted - 1 == head.last:
+            keep_arrived(w, c)
     if head.alarm_s <= now_s:
         head.alarm_s = np.inf
     return True

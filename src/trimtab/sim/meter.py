@@ -3,14 +3,20 @@
 import math
 
 from trimtab.compiled import inner
+from trimtab.core import Status
 from trimtab.rules.fit import amount
+
+FINISHED = int(Status.FINISHED)
 
 
 @inner
 def tick(w, c, time_s):
-    """Move the clock and integrate the running totals; everything is constant in between."""
+    """Move the clock and integrate the running totals; everything is constant in between.
+
+    Nothing is counted before the first job comes, so that no total hangs on where a clock begins.
+    """
     head = w.head[c]
-    dt = time_s - head.now_s
+    dt = time_s - max(head.now_s, head.first_s)
     if dt > 0.0:
         total = w.totals[c]
         total.time_s += dt
@@ -30,6 +36,30 @@ def tick(w, c, time_s):
 
 
 @inner
+def keep_arrived(w, c):
+    """Keep the totals, and what each job has held and done, as they stand now."""
+    now_s = w.head[c].now_s
+    w.arrived[c] = w.totals[c]
+    for job in range(w.head[c].jobs):
+        state, kept = w.state[c, job], w.so_far[c, job]
+        work_s, instances = w.truth[c, job].work_s, w.jobs[c, job].instances
+        alone = w.jobs[c, job].gang == 1 or instances == 1
+        kept.held_s = state.attained_s
+        kept.done_s = work_s * (instances - state.left - state.active)
+        if alone and state.left > 0:
+            kept.done_s = state.kept_s * instances
+        run = state.run if state.active > 0 else -1
+        while run >= 0:
+            rec = w.runs[c, run]
+            worked_s = max(now_s - max(rec.updated_s, rec.resume_s), 0.0) * rec.rate
+            kept.done_s += (work_s - max(rec.left_s - worked_s, 0.0)) * rec.instances
+            kept.held_s += (now_s - rec.start_s) * rec.instances
+            run = rec.sibling
+        if state.status > FINISHED or w.truth[c, job].service == 1:
+            kept.done_s = 0.0  # nothing came of it, or nothing is done that ends
+
+
+@inner
 def settle_node(w, c, node):
     """Bring a node's integrals of load and energy up to now, window by window."""
     state = w.node_state[c, node]
@@ -37,7 +67,7 @@ def settle_node(w, c, node):
     dt = now_s - state.since_s
     if dt <= 0.0:
         return
-    state.energy_j += state.power_w * dt
+    state.energy_j += state.power_w * max(now_s - max(state.since_s, w.head[c].first_s), 0.0)
     state.load_s += state.load * dt
     width, ring = w.conf[0].window_s, w.recent.shape[2]
     index = math.floor(state.since_s / width)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trimtab.arrays import Array
-from trimtab.columns import STATE, TOTALS
+from trimtab.columns import SO_FAR, STATE, TOTALS
 from trimtab.compiled import interruptible
 from trimtab.core import Cluster, Profile, Status, Workload
 from trimtab.errors import PolicyError, TraceError
@@ -24,12 +24,16 @@ CHUNK = 1_000_000  # instants of one call
 
 
 class Whole(NamedTuple):
-    """What the engine leaves behind: the job states, the running totals, the log, the wall time."""
+    """What the engine leaves behind: the job states, the running totals, the log, the wall time,
+    and totals and jobs as they stood when the last job was submitted.
+    """
 
     state: Array  # (J,) STATE
     totals: Array  # () TOTALS
     log: Array | None
     wall_s: float
+    arrived: Array | None = None  # () TOTALS
+    so_far: Array | None = None  # (J,) SO_FAR
 
 
 def simulate(
@@ -52,7 +56,6 @@ def simulate(
     loop.set_rank(world, 0, found.order)
     kernel.reset(world, 0)
     world = run_world(world, found, progress)
-    state = np.array(world.state[0])
     waiting = int(world.head[0]["waiting"])
     if waiting:
         raise PolicyError(
@@ -60,7 +63,14 @@ def simulate(
             f"no node that is up can host them; check outages, node kinds and reservations"
         )
     rows = np.array(world.log[0, : int(world.head[0]["log"])]) if log else None
-    return Whole(state, world.totals[0:1].copy()[0], rows, time.perf_counter() - began_s)
+    return left_in(world, rows, time.perf_counter() - began_s)
+
+
+def left_in(world: World, log: Array | None, wall_s: float) -> Whole:
+    """What is left of the first cluster of a world."""
+    totals, arrived = world.totals[0:1].copy()[0], world.arrived[0:1].copy()[0]
+    state, so_far = np.array(world.state[0]), np.array(world.so_far[0])
+    return Whole(state, totals, log, wall_s, arrived, so_far)
 
 
 def run_world(world: World, rule: Rule, progress: Callable[[int], None] | None = None) -> World:
@@ -152,8 +162,9 @@ def simulate_pool(
         progress,
     )
     state = ended_state(workload, start_s, end_s)
-    totals = pool_totals(workload, state, capacity)
-    return Whole(state, totals, None, time.perf_counter() - began_s)
+    wall_s = time.perf_counter() - began_s
+    return Whole(state, pool_totals(workload, state, capacity), None, wall_s,
+                 *pool_arrived(workload, state, capacity))  # fmt: skip
 
 
 def ended_state(workload: Workload, start_s: Array, end_s: Array) -> Array:
@@ -206,22 +217,45 @@ def _log10(values: Array) -> Array:
     return np.array([math.log10(v if v > 0 else 0.1) for v in values.tolist()])
 
 
-def pool_totals(workload: Workload, state: Array, capacity: int) -> Array:
-    """The running totals of a pool run at its end, from the starts and ends alone."""
+def pool_totals(workload: Workload, state: Array, capacity: int, until_s: float = np.inf) -> Array:
+    """The running totals of a pool run at its end, or at a time, from the starts and ends alone.
+
+    An array's instances count as if they had run evenly from its first start to its last end.
+    """
     total = np.zeros(1, TOTALS)
-    submit_s, start_s, end_s = workload.jobs["submit_s"], state["start_s"], state["end_s"]
-    held = state["attained_s"] * workload.demand[:, 0]
-    total["time_s"] = end_s.max()
+    submit_s = workload.jobs["submit_s"]
+    start_s, end_s = np.minimum(state["start_s"], until_s), np.minimum(state["end_s"], until_s)
+    held_s = _held_by(state, until_s)
+    ended = state["end_s"] <= until_s
+    total["time_s"] = end_s.max() - submit_s.min()
     total["waiting_s"] = (start_s - submit_s).sum()
     total["system_s"] = (end_s - submit_s).sum()
-    total["busy_s"] = held.sum() / capacity
-    total["work_s"] = state["attained_s"].sum()
-    total["quality"] = workload.jobs["instances"].sum()
-    total["submitted"] = total["started"] = total["finished"] = len(state)
-    total["late"] = (end_s > workload.jobs["deadline_s"]).sum()
-    contended_s, held_s = contention(workload, start_s, end_s, capacity)
-    total["contended_s"], total["held_s"] = contended_s, held_s
+    total["busy_s"] = (held_s * workload.demand[:, 0]).sum() / capacity
+    total["work_s"] = state["attained_s"][ended].sum()
+    total["quality"] = workload.jobs["instances"][ended].sum()
+    total["submitted"] = len(state)
+    total["started"], total["finished"] = (state["start_s"] <= until_s).sum(), ended.sum()
+    total["late"] = (ended & (end_s > workload.jobs["deadline_s"])).sum()
+    contended_s, held = contention(workload, start_s, end_s, capacity)
+    total["contended_s"], total["held_s"] = contended_s, held
     return total[0]
+
+
+def _held_by(state: Array, until_s: float) -> Array:
+    """(J,) instance-seconds that each job of a pool had run by then."""
+    start_s, end_s = state["start_s"], state["end_s"]
+    length_s = end_s - start_s
+    part = np.clip(until_s - start_s, 0.0, length_s)
+    share = np.divide(part, length_s, out=np.ones(len(state)), where=length_s > 0)
+    return np.asarray(state["attained_s"] * share)
+
+
+def pool_arrived(workload: Workload, state: Array, capacity: int) -> tuple[Array, Array]:
+    """Totals and jobs of a pool run as they stood when the last job was submitted."""
+    last_s = float(workload.jobs["submit_s"].max())
+    so_far = np.zeros(len(state), SO_FAR)
+    so_far["held_s"] = so_far["done_s"] = _held_by(state, last_s)
+    return pool_totals(workload, state, capacity, last_s), so_far
 
 
 def contention(

@@ -9,7 +9,7 @@ import numpy as np
 
 from trimtab.arrays import Array
 from trimtab.build import uniform_profile
-from trimtab.columns import JOB, NODE, NODE_STATE, PIECE, RUN, STATE, TOTALS, TRUTH
+from trimtab.columns import JOB, NODE, NODE_STATE, PIECE, RUN, SO_FAR, STATE, TOTALS, TRUTH
 from trimtab.core import Cluster, Mix, Profile, Workload
 from trimtab.errors import TraceError
 from trimtab.rules.world import CONF, ENTRY, HEAD, LOG, OUTAGE, World
@@ -252,6 +252,8 @@ def make_world(
         pieces=np.zeros((count, pieces), PIECE),
         head=np.zeros(count, HEAD),
         totals=np.zeros(count, TOTALS),
+        arrived=np.zeros(count, TOTALS),
+        so_far=np.zeros((count, jobs), SO_FAR),
         conf=conf,
         rate=np.ascontiguousarray(profile.rate),
         slow=np.ascontiguousarray(profile.slow),

@@ -6,7 +6,7 @@ from trimtab.build import cluster, workload
 from trimtab.core import Status, What
 from trimtab.metrics import Result
 from trimtab.rules.world import LOG
-from trimtab.sim.whole import ended_state, pool_totals
+from trimtab.sim.whole import ended_state, pool_arrived, pool_totals
 
 
 def pool(policy="fcfs", seed=0, delay_s=0.0, units=4):
@@ -18,7 +18,9 @@ def pool(policy="fcfs", seed=0, delay_s=0.0, units=4):
     machine = cluster([units], resources=["node"], kinds=["pool"], names=["pool"], source="a pool")
     start_s = np.array([0.0, 0.0, 20.0]) + delay_s
     state = ended_state(work, start_s, start_s + work.truth["work_s"])
-    return Result(policy, seed, work, machine, state, pool_totals(work, state, units))
+    arrived, so_far = pool_arrived(work, state, units)
+    totals = pool_totals(work, state, units)
+    return Result(policy, seed, work, machine, state, totals, arrived=arrived, so_far=so_far)
 
 
 def logged(rows, work, machine, policy="fcfs", **ends):

@@ -221,9 +221,10 @@ def test_energy_and_work_add_up_whatever_is_decided(seed):
     backend = world(seed)
     policy = Chaos(seed, len(backend.workload), len(backend.cluster))
     energy_j = busy_s = 0.0
-    power_w, load, before_s = None, None, 0.0
+    power_w, load = None, None
+    first_s = before_s = float(backend.workload.jobs["submit_s"].min())
     while backend.wait() is not None:
-        now_s = backend.snapshot().now_s
+        now_s = max(backend.snapshot().now_s, first_s)
         if power_w is None:  # nothing was on the nodes before the first instant
             power_w, load = float(backend.cluster.nodes["idle_w"].sum()), 0.0
         energy_j += power_w * (now_s - before_s)

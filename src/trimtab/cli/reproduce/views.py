@@ -340,7 +340,7 @@ def _points(rows: Sequence[Row]) -> str:
     row = rows[0]
     if row["ours"] is None:
         return "-"
-    half = "" if row["low"] is None else f" ± {(row['high'] - row['low']) / 2:.2f}"
+    half = "" if row["low"] is None else f" ± {row['high'] - row['ours']:.2f}"
     return f"{row['ours']:.2f}{half}"
 
 
@@ -349,7 +349,7 @@ def _and_paper(rows: Sequence[Row]) -> str:
     if row["ours"] is None:
         return "-"
     places = 0 if abs(row["ours"]) >= 1000 else 2 if abs(row["ours"]) >= 10 else 3
-    half = "" if row["low"] is None else f" ± {(row['high'] - row['low']) / 2:.{places}f}"
+    half = "" if row["low"] is None else f" ± {row['high'] - row['ours']:.{places}f}"
     paper = "" if row["paper"] is None else f" ({row['paper']:g})"
     return f"{row['ours']:.{places}f}{half}{paper}"
 

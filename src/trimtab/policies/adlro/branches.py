@@ -31,7 +31,7 @@ from trimtab.sim.choice import OK, relocate, start, stop
 from trimtab.sim.kernel import advance
 from trimtab.sim.log import MOVED
 from trimtab.sim.loop import queue_of
-from trimtab.sim.whole import Whole
+from trimtab.sim.whole import Whole, left_in
 from trimtab.sim.world import Models, check_hostable, make_world
 
 CELL_TYPE = from_dtype(CELL)
@@ -334,8 +334,7 @@ def whole(
     left = int(played.world.head["batch_left"][0])
     if left:
         raise PolicyError(f"{left} jobs can never run: their nodes failed for good")
-    state, totals = np.array(played.world.state[0]), played.world.totals[0:1].copy()[0]
-    return Whole(state, totals, None, time.perf_counter() - began_s)
+    return left_in(played.world, None, time.perf_counter() - began_s)
 
 
 def runs_at_once(work: Workload, cluster: Cluster) -> int:

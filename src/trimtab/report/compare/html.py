@@ -33,6 +33,7 @@ from trimtab.report.compare.table import (
     strongest_rule,
     summary,
     unit_of,
+    value_and_interval,
 )
 from trimtab.report.drawing import both
 from trimtab.report.markup import (
@@ -183,8 +184,8 @@ def _legend(rows: Sequence[Row], told: Sequence[Column]) -> str:
 
 def _cell(text: str, best: bool) -> str:
     """A value, with its interval in smaller print."""
-    value, plus_minus, half = text.partition(" ± ")
-    small = f" <small>± {escape(half)}</small>" if plus_minus else ""
+    value, ends = value_and_interval(text)
+    small = f" <small>{escape(ends)}</small>" if ends else ""
     mark = ' class="best"' if best else ""
     return f"<td{mark}>{escape(value)}{small}</td>"
 

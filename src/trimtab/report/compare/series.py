@@ -319,10 +319,11 @@ def power(result: Result, profile: Profile | None = None) -> Steps | None:
 def power_error(result: Result, of: Steps) -> float:
     """How far the integral of a power series is from the metered energy, as a share of that."""
     metered_j = float(result.totals["energy_j"])
-    end_s = min(float(of.time_s[0]), 0.0) + float(result.totals["time_s"])
-    if metered_j <= 0 or end_s <= of.time_s[0]:
+    batch = result.workload.truth["service"] == 0
+    first_s = float(result.workload.jobs["submit_s"][batch].min(initial=np.inf))
+    edges_s = first_s + np.array([0.0, float(result.totals["time_s"])])
+    if metered_j <= 0 or not edges_s[1] > edges_s[0]:
         return np.inf
-    edges_s = np.array([of.time_s[0], end_s])
     return abs(float(averaged(of, edges_s)[0] * np.diff(edges_s)[0]) / metered_j - 1.0)
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trimtab.errors import UnknownName
-from trimtab.metrics import RECORDED, Result, hyperscore, interval, mean_v, measure
+from trimtab.metrics import PARTS, RECORDED, Result, hyperscore, interval, mean_v, measure
 from trimtab.policies import BY_NAME, LEARNER, labels
 from trimtab.rules.names import parse
 from trimtab.units import figures, unit
@@ -23,7 +23,8 @@ COLUMNS = {  # metric: title, short title, dimension, better
     "wait_mean_s": ("mean wait", "mean wait", "time", min),
     "wait_p95_s": ("p95 wait", "p95 wait", "time", min),
     "bsld_mean": ("mean bounded slow-down", "slow down", "", min),
-    "utilization": ("utilisation", "util.", "share", max),
+    "arriving_utilization": ("utilisation while jobs come", "util.", "share", max),
+    "arriving_useful_utilization": ("useful part of it", "useful util.", "share", max),
     "energy_j": ("energy", "energy", "energy", min),
     "preemptions": ("preemptions", "preempt.", "count", min),
     "failed": ("failed jobs", "failed", "count", min),
@@ -40,7 +41,21 @@ ON_REQUEST = {  # the same, shown only where they are asked for
     "ldi": ("spread of load between nodes", "LDI", "", min),
     "tsr": ("jobs in time, never evicted", "TSR", "share", max),
     "throughput_per_h": ("finished jobs an hour", "jobs/h", "", max),
-    "useful_utilization": ("useful work at the best node's speed", "useful util.", "share", max),
+    "arriving_throughput_per_h": ("the same while jobs come", "jobs/h coming", "", max),
+    "utilization": ("utilisation over the makespan", "util. to the end", "share", max),
+    "useful_utilization": ("useful part of it", "useful to the end", "share", max),
+    "makespan_s": ("first submit to last end", "makespan", "time", min),
+    "drain_s": ("last submit to last end", "drain", "time", min),
+    **{
+        f"{name}_{part}{end}": (f"{part} {title}", f"{part} {title}", size, min)
+        for name, title, end, size in (
+            ("jct", "JCT", "_s", "time"),
+            ("wait", "wait", "_s", "time"),
+            ("bsld", "slow-down", "", ""),
+        )
+        for part in (*PARTS, "max")
+        if f"{name}_{part}{end}" not in COLUMNS
+    },
 }
 SCORES = ("v", "hyperscore")  # means of these over seeds are taken over ln V
 ONLY_IF_ANY = ("energy_j", "preemptions", "failed", "rejected")
@@ -178,13 +193,15 @@ def columns(rows: Sequence[Row], keys: Sequence[str] | None = None) -> list[Colu
         if not all(key in row.mean for row in policies) or (keys is None and _idle(key, policies)):
             continue
         size, name = unit_of(key, rows)
-        cells = tuple(_cell(row, key, size) for row in rows)
+        cells = tuple(
+            _cell(row.mean[key], row.half[key], size) if key in row.mean else "" for row in rows
+        )
         judged = "v" if key == "hyperscore" else key  # its interval has no one width
         values = [(row.mean[judged], row.half[judged]) if row in policies else None for row in rows]
         best = _marked(rows, values, cells, better)
         told.append(Column(key, title, short, name, cells, best))
     if any(row.versus for row in rows):
-        cells = tuple(figures(*row.versus) if row.versus else "" for row in rows)
+        cells = tuple(_cell(*row.versus) if row.versus else "" for row in rows)
         best = _marked(rows, [row.versus for row in rows], cells, min)
         rule = strongest_rule(rows)
         title = f"JCT vs {rule.policy}" if rule else "JCT vs best rule"
@@ -192,18 +209,23 @@ def columns(rows: Sequence[Row], keys: Sequence[str] | None = None) -> list[Colu
     return told
 
 
-def _cell(row: Row, key: str, size: float) -> str:
-    """A mean with its interval; nothing where a log does not tell it."""
-    if key not in row.mean:
-        return ""
-    half = row.half[key]
-    return figures(row.mean[key] / size, None if half is None else half / size)
+def _cell(mean: float, half: float | None, size: float = 1.0) -> str:
+    """A mean with its interval; in brackets where that would reach below zero, from zero on."""
+    if half is None or half <= mean:
+        return figures(mean / size, None if half is None else half / size)
+    return f"{figures(mean / size)} [0, {figures((mean + half) / size)}]"
+
+
+def value_and_interval(cell: str) -> tuple[str, str]:
+    """A cell in two parts, the second "" where there is no interval."""
+    at = max(cell.find(" ± "), cell.find(" ["))
+    return (cell[:at], cell[at + 1 :]) if at >= 0 else (cell, "")
 
 
 def _idle(key: str, rows: Sequence[Row]) -> bool:
     """Whether a column would say nothing: all zero, or what utilisation says already."""
     if key == "gpu_allocation":
-        return all("utilization" in row.mean for row in rows)
+        return all("arriving_utilization" in row.mean or "utilization" in row.mean for row in rows)
     return key in ONLY_IF_ANY and not any(row.mean[key] for row in rows)
 
 
@@ -218,7 +240,7 @@ def _marked(
     Those that read the same are alike, whatever their intervals. None where that is all of them.
     Without an interval a mean may be any distance from the truth, unless its row is exact.
     """
-    read = [cell.partition(" ± ")[0] for cell in cells]
+    read = [value_and_interval(cell)[0] for cell in cells]
     known = [(i, *value) for i, value in enumerate(values) if value is not None]
     known.sort(key=lambda told: told[1], reverse=better is max)
     marked = [False] * len(rows)
@@ -280,7 +302,8 @@ def as_rich(
     for i, row in enumerate(rows):
         cells = []
         for column in told:
-            text = column.cells[i].replace(" ± ", "\n±") if narrow else column.cells[i]
+            value, ends = value_and_interval(column.cells[i])
+            text = f"{value}\n{ends.replace('± ', '±')}".rstrip() if narrow else column.cells[i]
             cells.append(Text(text, style="bold" if column.best[i] else ""))
         table.add_row(Text(named[row.policy]), *cells)
     return table

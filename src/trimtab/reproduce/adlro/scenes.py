@@ -6,10 +6,8 @@ moves jobs pays for it.
 
 from __future__ import annotations
 
-import numpy as np
-
-from trimtab.core import Cluster, Profile, Status, Workload
-from trimtab.metrics import Result, measure, useful_utilization
+from trimtab.core import Cluster, Profile, Workload
+from trimtab.metrics import Result, measure
 from trimtab.play import play
 from trimtab.policies import named
 from trimtab.sim.world import Models
@@ -19,30 +17,20 @@ STARTUP_S = MOVE_S = 30.0
 KEPT = (
     *("jct_mean_s", "jct_p95_s", "throughput_per_h", "useful_utilization", "utilization"),
     *("energy_j", "preemptions", "finished"),
+    *("arriving_throughput_per_h", "arriving_useful_utilization"),
 )
 
 
 def measured(policy: str, trace: str, cluster: str | None, seed: int) -> dict[str, float]:
     """The metrics of a policy on a scene as `trimtab compare --trace --cluster` names it.
 
-    `arriving_*` are taken from the first to the last arrival: what is done while jobs still come,
-    which is what counts where more come than can be done.
+    `arriving_*` are what counts where more jobs come than can be done.
     """
     scene = open_scene(trace, cluster, seed=seed)
     result = result_of(scene.workload, scene.cluster, scene.profile, policy, seed)
     found = measure(result)
-    kept = {name: found[name] for name in KEPT}
-    return kept | {"jobs": float(len(result.workload))} | while_arriving(result)
-
-
-def while_arriving(result: Result) -> dict[str, float]:
-    submit_s = result.workload.jobs["submit_s"]
-    span_s = float(submit_s.max() - submit_s.min())
-    done = (result.state["status"] == Status.FINISHED) & (result.state["end_s"] <= submit_s.max())
-    return {
-        "arriving_throughput_per_h": 3600.0 * float(np.sum(done)) / span_s if span_s > 0 else 0.0,
-        "arriving_useful_utilization": useful_utilization(result, span_s, done),
-    }
+    kept = {name: found.get(name, 0.0) for name in KEPT}
+    return kept | {"jobs": float(len(result.workload))}
 
 
 def result_of(work: Workload, machine: Cluster, profile: Profile, policy: str, seed: int) -> Result:

@@ -199,7 +199,9 @@ def test_the_drain_is_marked_where_jobs_ended_after_the_last_arrival(tmp_path):
 def test_jobs_that_arrive_at_once_leave_no_drain_to_mark(tmp_path):
     result = idle()
     result.workload.jobs["submit_s"] = 0.0
-    assert "drain" not in " ".join(Page(report(tmp_path, [result])).text)
+    text = report(tmp_path, [result])
+    assert "Shaded: the drain" not in " ".join(Page(text).text)
+    assert "drain: no more arrivals" not in text
 
 
 def test_a_quantity_has_one_unit_in_a_report(tmp_path):

@@ -227,8 +227,9 @@ def test_series_integrate_to_the_engines_totals(rule):
     down = outages(machine, 1e6, np.random.default_rng(1), mtbf_s=4e4, mttr_s=4e3)
     whole = simulate(work, machine, rule, profile=profile, models=Models(outages=down), log=True)
     result = Result(rule, 0, work, machine, whole.state, whole.totals, whole.log)
-    all_s = np.array([0.0, float(whole.totals["time_s"])])
-    waited_s = series.averaged(series.queue_length(result), all_s)[0] * all_s[1]
+    time_s = float(whole.totals["time_s"])
+    all_s = work.jobs["submit_s"][0] + np.array([0.0, time_s])
+    waited_s = series.averaged(series.queue_length(result), all_s)[0] * time_s
     assert waited_s == pytest.approx(float(whole.totals["waiting_s"]), rel=1e-9)
     metrics, first_s = measure(result), work.jobs["submit_s"][0]
     made = series.averaged(
@@ -252,10 +253,11 @@ def test_series_of_arrays_graphs_and_cancellations_integrate_to_the_engines_tota
     machine = cluster([4, 4, 4])
     whole = simulate(work, machine, "sjf+easy", log=True)
     result = Result("sjf+easy", 0, work, machine, whole.state, whole.totals, whole.log)
-    all_s = np.array([0.0, float(whole.totals["time_s"])])
-    waited_s = series.averaged(series.queue_length(result), all_s)[0] * all_s[1]
+    time_s = float(whole.totals["time_s"])
+    all_s = work.jobs["submit_s"][0] + np.array([0.0, time_s])
+    waited_s = series.averaged(series.queue_length(result), all_s)[0] * time_s
     assert waited_s == pytest.approx(float(whole.totals["waiting_s"]), rel=1e-9)
     share = series.averaged(series.allocated(result), all_s)[0]
-    held = float((whole.state["attained_s"] * work.demand[:, 0]).sum()) / (12 * all_s[1])
+    held = float((whole.state["attained_s"] * work.demand[:, 0]).sum()) / (12 * time_s)
     assert share == pytest.approx(held, rel=1e-9)
     assert series.allocated(result).value.max() <= 1.0

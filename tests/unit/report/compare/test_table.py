@@ -1,3 +1,4 @@
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -15,7 +16,11 @@ from trimtab.report.compare.table import (
     is_rule,
     strongest_rule,
     summary,
+    value_and_interval,
 )
+
+ALL = ("p50_s", "p95_s", "p99_s", "max_s")
+BSLD = ["bsld_p50", "bsld_p95", "bsld_p99", "bsld_max"]
 
 
 def test_rows_are_sorted_by_mean_jct():
@@ -51,6 +56,29 @@ def test_what_was_learned_or_recorded_is_no_rule(name):
     assert not is_rule(name)
 
 
+def test_an_interval_of_what_cannot_be_negative_ends_at_zero():
+    # mean waits of 6 and 16 s: 11 +- 12.7 x 5
+    rows = summary([pool("fcfs", 0), pool("fcfs", 1, 10.0)])
+    [told] = columns(rows, ["wait_mean_s"])[:1]
+    assert told.cells == ("11 [0, 74.5]",)
+    assert value_and_interval(told.cells[0]) == ("11", "[0, 74.5]")
+    assert value_and_interval("11.0 ± 2.0") == ("11.0", "± 2.0")
+    assert value_and_interval("11.0") == ("11.0", "")
+
+
+def test_what_a_log_recorded_is_shown_where_it_is_known_and_is_never_best():
+    recorded = replace(pool("as recorded"), arrived=None, so_far=None)
+    told = {c.key: c for c in columns(summary([recorded, pool("fcfs", delay_s=1.0)]))}
+    assert told["jct_mean_s"].best == (False, False)
+    assert told["arriving_utilization"].cells == ("", "50")
+
+
+@pytest.mark.parametrize("key", [f"{of}_{part}" for of in ("jct", "wait") for part in ALL] + BSLD)
+def test_percentiles_can_be_asked_for(key):
+    [column] = columns(summary([pool("fcfs")]), [key])
+    assert column.key == key and column.cells[0]
+
+
 def test_ratios_to_the_strongest_rule_are_paired_by_seed():
     # mean JCT 53/3 and 83/3 under the rule; 3 and 6 s later under the other
     results = [
@@ -73,7 +101,8 @@ def test_ratios_to_the_strongest_rule_are_paired_by_seed():
 def test_only_columns_that_say_something_are_shown():
     told = columns(summary([pool("fcfs"), pool("sjf", delay_s=1.0)]))
     keys = [column.key for column in told]
-    assert keys == ["jct_mean_s", "wait_mean_s", "wait_p95_s", "bsld_mean", "utilization"]
+    usual = ["jct_mean_s", "wait_mean_s", "wait_p95_s", "bsld_mean"]
+    assert keys == [*usual, "arriving_utilization", "arriving_useful_utilization"]
 
 
 ASKED = ["uti", "awt_s", "ldi", "tsr"]
