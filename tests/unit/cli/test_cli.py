@@ -174,7 +174,7 @@ def test_help_has_examples_and_fits_eighty_columns(path: tuple[str, ...]):
 @pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_ends_a_comparison_with_what_is_finished_saved(tmp_path):
     saved = tmp_path / "part.json"
-    words = ["compare", "fcfs", "--trace", "queue", "--jobs", "2000", "--seeds", "100000"]
+    words = ["compare", "fcfs", "--trace", "queue", "--jobs", "2000", "--seeds", "10000"]
     process = subprocess.Popen(
         [sys.executable, "-c", TELLING, *words, "--json", str(saved)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

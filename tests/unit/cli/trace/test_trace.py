@@ -103,7 +103,7 @@ def test_a_twin_again_is_the_same_and_json_is_all_that_is_printed(twin):
         ([TWIN, "--set", "instances=1.5"], "instances=1.5 is not a whole number"),
         ([TWIN, "--set", "dirt=some"], "dirt='some' is not a number"),
         ([TWIN, "--set", "dirt=2"], "dirt=2.0 cannot be made; give a share from 0 to 0.5"),
-        ([TWIN, "--machines", "0"], "machines=0 cannot be made; give 1 or more"),
+        ([TWIN, "--machines", "0"], "--machines 0 is below 1; give 1 or more"),
         ([TWIN, "--days", "nan"], "days=nan cannot be made"),
         ([TWIN, "--seed", "-1"], "Invalid value for '--seed'"),
         (["mixed-gpu"], "mixed-gpu: where to? add --out jobs.parquet"),
