@@ -20,7 +20,7 @@ NOTES = 20  # so many are said; the rest are counted
 app = typer.Typer(
     no_args_is_help=True,
     help="Cluster files: from Slurm or Kubernetes, and what one says.",
-    epilog="**Examples**\n\n`trimtab cluster from-slurm nodes.txt partitions.txt --out cluster.yaml`",
+    epilog="**Examples**\n\n`trimtab cluster from-slurm nodes.txt partitions.txt --out c.yaml`",
 )
 ClusterOut = Annotated[Path, typer.Option("--out", help="The cluster file to write."), YAML]
 KeepDown = Annotated[

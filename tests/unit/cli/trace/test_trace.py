@@ -104,7 +104,7 @@ def test_a_twin_again_is_the_same_and_json_is_all_that_is_printed(twin):
         ([TWIN, "--set", "dirt=some"], "dirt='some' is not a number"),
         ([TWIN, "--set", "dirt=2"], "dirt=2.0 cannot be made; give a share from 0 to 0.5"),
         ([TWIN, "--machines", "0"], "--machines 0 is below 1; give 1 or more"),
-        ([TWIN, "--days", "nan"], "days=nan cannot be made"),
+        ([TWIN, "--days", "nan"], "--days nan is not a finite number"),
         ([TWIN, "--seed", "-1"], "Invalid value for '--seed'"),
         (["mixed-gpu"], "mixed-gpu: where to? add --out jobs.parquet"),
         (["mixed-gpu", "--out", "x.parquet", "--machines", "3"], "machines=3 is unknown"),
@@ -308,8 +308,8 @@ def test_a_prometheus_server_is_sampled_by_its_address(said, monkeypatch, tmp_pa
     ("words", "text"),
     [
         (["--every", "0"], "--every 0 is no time; give seconds above 0"),
-        (["--every", "nan"], "--every nan is no time"),
-        (["--seconds", "inf"], "--seconds inf is no time"),
+        (["--every", "nan"], "--every nan is not a finite number"),
+        (["--seconds", "inf"], "--seconds inf is not a finite number"),
         (["--every", "5", "--seconds", "1"], "--seconds 1 ends before the first sample"),
         (["nowhere"], "nowhere: is not there"),
     ],
@@ -332,7 +332,8 @@ def test_policies_are_compared_on_a_prepared_trace_at_a_load(prepared):
         "fcfs",
         "sjf+best",
     ]
-    assert "machine" in done.stdout.splitlines()[-1]
+    assert "at load 0.9" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("--load 0.9: ")  # how the load was reached
 
 
 def test_a_share_of_gpu_jobs_runs_on_a_stated_mix(said, prepared):
@@ -352,7 +353,7 @@ def test_a_share_of_gpu_jobs_runs_on_a_stated_mix(said, prepared):
         (["--metrics", "uti,nope"], "--metrics nope: no such metric; known: jct_mean_s, "),
         (["--metrics", "nope", "--json", "-"], "hyperscore, uti, awt_s, ldi, tsr"),
         (["--load", "0"], "--load 0 is not above 0; give for example 0.9"),
-        (["--load", "nan"], "--load nan is not above 0"),
+        (["--load", "nan"], "--load nan is not a finite number"),
         (["--load", "1e-6"], "give a larger --load or a larger --cluster"),
         (["--gpu-jobs", "0.3"], "has no GPUs, so no job can become GPU work"),
         (["--cluster", "openb:20", "--gpu-jobs", "3"], "gpu_jobs=3.0 is not in 0..1"),
