@@ -140,10 +140,9 @@ def _grouped(work: Workload, by: str) -> tuple[Sequence[str], Array]:
         return _labelled(work, site.USER, work.tenants, work.jobs["tenant"])
     if by == "size":
         amount, unit = held(work)
-        bins = np.ceil(np.log2(np.maximum(amount, 1.0))).astype(np.int64)
-        named = [
-            f"{2 ** (b - 1) + 1}-{2**b}" if b > 1 else str(2**b) for b in range(bins.max() + 1)
-        ]
+        bins = np.ceil(np.log2(np.maximum(amount, 1.0))).astype(np.int64) + (amount > 0)
+        named = ["no", *("1", "2")[: bins.max()]]
+        named += [f"{2**b + 1}-{2 ** (b + 1)}" for b in range(1, bins.max() - 1)]
         return [f"{name} {unit}" for name in named], bins
     if by == "week":
         return _weeks(work)

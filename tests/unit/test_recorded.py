@@ -64,6 +64,12 @@ def test_waits_and_use_are_over_the_span_of_arrivals():
     assert (told["wait_mean_s"], told["wait_max_s"], told["utilization"]) == (45, 90, 0.4)
 
 
+def test_where_some_jobs_ask_for_gpus_the_others_have_none():
+    work = log([0, 0, 0], [100, 100, 100], [4, 1, 1], submit_s=[0, 0, 0], gpus=[0, 2, 0])
+    result = as_recorded(work, POOL)
+    assert [(g.name, g.jobs) for g in by_group(result, "size")] == [("no GPUs", 2), ("2 GPUs", 1)]
+
+
 def test_groups_are_told_by_partition_user_size_and_week():
     day = 86400.0
     work = log(
