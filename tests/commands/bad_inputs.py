@@ -145,6 +145,12 @@ COMPARE = [
     ("fcfs --seeds", "--seeds"),
 ]
 TRACE = [
+    ("validate", "Missing argument 'traces"),
+    ("validate none.swf", "none.swf"),
+    ("validate binary.swf", "binary.swf"),
+    ("validate good.swf --machine nodes=-1", "nodes"),
+    ("validate good.swf --policy fcsf", "fcfs"),
+    ("validate good.swf --json good.swf", "good.swf"),
     ("describe", "Missing argument 'trace'"),
     ("describe none.swf", "none.swf"),
     ("describe binary.swf", "binary.swf"),

@@ -53,6 +53,7 @@ class Mirror:
         self.live_migration = live_migration
         self.mix = mix or NO_MIX._replace(demand=np.zeros((0, len(cluster.resources))))
         self.window_s, self.now_s = window_s, 0.0
+        self.first_s = np.inf  # when the first job came: nothing is counted before
         nodes, devices = len(cluster), int(cluster.nodes["gpus"].max())
         has = np.arange(devices) < cluster.nodes["gpus"][:, None]  # (N, D)
         node_state = np.zeros(nodes, NODE_STATE)
@@ -209,9 +210,19 @@ class Mirror:
 
     def tick(self, now_s: float) -> None:
         """Move the clock and integrate the running totals, as the simulator does."""
-        dt = now_s - self.now_s
-        if dt <= 0:
+        if now_s <= self.now_s:
             return
+        if self.first_s == np.inf:
+            known = self.room.jobs["instances"] > 0
+            self.first_s = float(self.room.jobs["submit_s"][known].min(initial=np.inf))
+        dt = now_s - max(self.now_s, self.first_s)
+        if dt > 0:
+            self._integrate(dt)
+        self._roll(now_s)
+        self.now_s = self.room.now_s = now_s
+
+    def _integrate(self, dt: float) -> None:
+        """Add so many seconds of the present state to the running totals."""
         total, nodes, load = self.totals[0], self.node_state, self.node_state["load"]
         waiting = int(np.count_nonzero(self.state["status"] == Status.QUEUED))
         active = int(np.count_nonzero(self.state["status"] == Status.RUNNING))
@@ -225,8 +236,6 @@ class Mirror:
             total["idle_s"] += np.count_nonzero((nodes["pieces"] == 0) & (nodes["up"] == 1)) * dt
             total["contended_s"] += dt
             total["held_s"] += self._held_share() * dt
-        self._roll(now_s)
-        self.now_s = self.room.now_s = now_s
 
     def _held_share(self) -> float:
         """What is booked of the whole cluster, as a mean over its resources."""

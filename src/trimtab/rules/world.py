@@ -42,7 +42,7 @@ HEAD = np.dtype(
         ("load_square", "f8"),
         ("power_w", "f8"),
         ("held", "f8"),  # allocated share of the cluster, mean over resources
-        ("first_s", "f8"),  # first submit of a job that is no service: totals begin here
+        ("first_s", "f8"),  # first submit: totals begin here
         ("last", "i8"),  # the last such job, -1 = none
         ("jobs", "i8"),  # real rows: what is behind them is padding
         ("nodes", "i8"),

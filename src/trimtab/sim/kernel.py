@@ -55,9 +55,10 @@ def reset(w, c):
         state.run = -1
         state.status = FUTURE if job < jobs else CANCELLED
         w.so_far[c, job].held_s = w.so_far[c, job].done_s = 0.0
+        if job < jobs:
+            head.first_s = min(head.first_s, w.jobs[c, job].submit_s)
         if job < jobs and w.truth[c, job].service == 0:
             head.batch_left += 1
-            head.first_s = min(head.first_s, w.jobs[c, job].submit_s)
             head.last = job
     for i in range(w.child_ptr[c, jobs]):
         w.state[c, w.child_idx[c, i]].parents += 1

@@ -87,7 +87,7 @@ def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(tmp_path):
 @pytest.mark.parametrize(
     ("learner", "given", "text"),
     [
-        ("dqm", {}, "learner 'dqm' is unknown; known: "),
+        ("dqm", {}, "learner 'dqm' is unknown; did you mean 'dqn'? known: "),
         ("dqn", {"settings": ["gama=0.9"]}, "did you mean 'gamma'?"),
         ("dqn", {"settings": ["gamma=high"]}, "gamma='high' is not a number"),
         ("dqn", {"settings": ["double=1"]}, "double=1 is not true or false"),

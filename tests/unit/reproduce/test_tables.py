@@ -20,9 +20,14 @@ def test_a_number_that_is_none_becomes_null(value):
 
 
 def test_a_mean_has_the_interval_of_students_t():
-    found = mean_row("fcfs", "m", [1.0, 2.0, 3.0])
+    found = mean_row("fcfs", "m", [11.0, 12.0, 13.0])
     # standard error 1 / sqrt(3), t at 2 degrees of freedom 4.3027
-    assert (found["ours"], found["low"]) == pytest.approx((2.0, 2 - 4.3027 / 3**0.5))
+    assert (found["ours"], found["low"]) == pytest.approx((12.0, 12 - 4.3027 / 3**0.5))
+
+
+def test_the_interval_of_what_is_nowhere_negative_begins_at_zero_at_least():
+    assert mean_row("fcfs", "m", [1.0, 2.0, 3.0])["low"] == 0.0  # 2 - 2.48
+    assert mean_row("fcfs", "m", [-1.0, 2.0, 3.0])["low"] < 0
 
 
 def test_one_seed_has_no_interval():

@@ -171,12 +171,14 @@ def test_a_down_node_refuses_and_draws_nothing():
 
 
 def test_a_node_that_fails_while_the_cluster_is_empty_draws_nothing_either():
-    # nothing waits or runs at 10..20; the job comes at 100: 90 s idle + 10 s at peak
+    # nothing waits or runs at 20..100 but the node is down at 40..50: of 110 s 80 - 10 s are idle,
+    # and two jobs have 10 s each at peak; what comes before the first job at 10 is not counted
     machine = cluster([1], idle_w=100, peak_w=300)
-    plan = [(100, Start(0, (0,)))]
-    done = played(workload([100], [10], [1]), machine, plan, outages=down((10, 0, 0), (20, 0, 1)))
-    assert done.total("energy_j") == 90 * 100 + 10 * 300
-    assert done.facts(What.FAILED) == [(10.0, -1)]
+    plan = [(10, Start(0, (0,))), (100, Start(1, (0,)))]
+    work = workload([10, 100], [10, 10], [1, 1])
+    done = played(work, machine, plan, outages=down((40, 0, 0), (50, 0, 1)))
+    assert done.total("energy_j") == 70 * 100 + 2 * 10 * 300
+    assert done.facts(What.FAILED) == [(40.0, -1)]
 
 
 def test_a_second_report_of_one_failure_changes_nothing():

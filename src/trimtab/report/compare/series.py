@@ -319,8 +319,7 @@ def power(result: Result, profile: Profile | None = None) -> Steps | None:
 def power_error(result: Result, of: Steps) -> float:
     """How far the integral of a power series is from the metered energy, as a share of that."""
     metered_j = float(result.totals["energy_j"])
-    batch = result.workload.truth["service"] == 0
-    first_s = float(result.workload.jobs["submit_s"][batch].min(initial=np.inf))
+    first_s = float(result.workload.jobs["submit_s"].min(initial=np.inf))
     edges_s = first_s + np.array([0.0, float(result.totals["time_s"])])
     if metered_j <= 0 or not edges_s[1] > edges_s[0]:
         return np.inf

@@ -20,7 +20,7 @@ from trimtab.reproduce.adlro.paper import (
     outcome,
     planned,
 )
-from trimtab.reproduce.adlro.scenes import measured, result_of, while_arriving
+from trimtab.reproduce.adlro.scenes import measured, result_of
 from trimtab.reproduce.tables import rows_of
 from trimtab.reproduce.trials import finished
 from trimtab.traces.scenes.presets import servers_cluster
@@ -179,7 +179,7 @@ def test_what_ends_after_the_last_arrival_does_not_count_for_throughput():
     machine = servers_cluster(servers=1)
     result = result_of(work, machine, uniform_profile(1, 1), "fcfs", 0)
     assert (result.state["status"] == Status.FINISHED).all()
-    found = while_arriving(result)
+    found = measure(result)
     assert found["arriving_throughput_per_h"] == pytest.approx(2 / 100 * 3600)
     assert found["arriving_useful_utilization"] == pytest.approx(20 / 100)
 
