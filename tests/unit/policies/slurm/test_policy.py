@@ -46,6 +46,7 @@ def starts(jobs, nodes=(4,), site=None, settings=FIFO, labels=None, gates=None, 
     return backend.world.state[0]
 
 
+@pytest.mark.slow
 def test_the_policy_keeps_every_promise_of_a_policy():
     check_policy(named("slurm"))
 
