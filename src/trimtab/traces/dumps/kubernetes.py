@@ -8,17 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from trimtab.build import cluster
 from trimtab.columns import MAX_DEVICES
 from trimtab.core import Cluster
 from trimtab.errors import TraceError
 from trimtab.site import Partition, Site
-from trimtab.traces.dumps.nodes import Node, kinds_of
+from trimtab.traces.dumps.nodes import Node, cluster_of, kinds_of
 from trimtab.traces.dumps.understood import Understood
 from trimtab.traces.readers.csv_rows import read_text
 from trimtab.traces.readers.hostlist import folded, natural
 
-RESOURCES = ("cpu", "mem_gb", "gpu")
 GPUS = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
 GPU_LABELS = (
     *("nvidia.com/gpu.product", "amd.com/gpu.product-name", "gpu.intel.com/product"),
@@ -188,15 +186,4 @@ def _cluster(
     for node, kind in zip(nodes, own):
         labels = (items[node.name][1].get("metadata") or {}).get("labels") or {}
         names.append(next((str(labels[one]) for one in KINDS if labels.get(one)), kind))
-    kinds, regions = list(dict.fromkeys(names)), list(dict.fromkeys(node.region for node in nodes))
-    return cluster(
-        [[node.cpu, node.mem_gb, node.gpu] for node in nodes],
-        resources=RESOURCES,
-        kind=[kinds.index(name) for name in names],
-        kinds=kinds,
-        region=[regions.index(node.region) for node in nodes],
-        regions=regions,
-        names=[node.name for node in nodes],
-        source=source,
-        site=site,
-    )
+    return cluster_of(nodes, names, site, source)

@@ -7,11 +7,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from trimtab.build import cluster
 from trimtab.columns import MAX_DEVICES
+from trimtab.core import Cluster
+from trimtab.site import Site
 from trimtab.traces.dumps.records import Record
 from trimtab.traces.readers.hostlist import expanded, natural
 from trimtab.traces.readers.slurm_text import FACTOR
 
+RESOURCES = ("cpu", "mem_gb", "gpu")
 # of Slurm's states, long and short, those in which no new job starts
 AWAY = frozenset(
     ("DOWN", "DRAIN", "DRAINED", "DRAINING", "DRNG", "FAIL", "FAILING", "FAILG", "ERROR")
@@ -65,6 +69,22 @@ def away(node: Node) -> bool:
     words = re.split(r"[+,\s]+", node.state.upper())
     bare = {word.rstrip("*~#!%$@^-") for word in words}
     return node.state.endswith("*") or any("*" in word for word in words) or bool(AWAY & bare)
+
+
+def cluster_of(nodes: Sequence[Node], names: Sequence[str], site: Site, source: str) -> Cluster:
+    """A cluster of these nodes, whose kinds have these names, node by node."""
+    kinds, regions = list(dict.fromkeys(names)), list(dict.fromkeys(node.region for node in nodes))
+    return cluster(
+        [[node.cpu, node.mem_gb, node.gpu] for node in nodes],
+        resources=RESOURCES,
+        kind=[kinds.index(name) for name in names],
+        kinds=kinds,
+        region=[regions.index(node.region) for node in nodes],
+        regions=regions,
+        names=[node.name for node in nodes],
+        source=source,
+        site=site,
+    )
 
 
 def kinds_of(nodes: Sequence[Node]) -> list[str]:

@@ -8,18 +8,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from trimtab.build import cluster
-from trimtab.core import Cluster
 from trimtab.errors import TraceError
 from trimtab.site import Site
 from trimtab.traces.dumps import rules
-from trimtab.traces.dumps.nodes import Node, away, kinds_of, nodes_of
+from trimtab.traces.dumps.nodes import Node, away, cluster_of, kinds_of, nodes_of
 from trimtab.traces.dumps.records import Record, records_of
 from trimtab.traces.dumps.understood import Understood
 from trimtab.traces.readers.csv_rows import read_text
 from trimtab.traces.readers.hostlist import folded
 
-RESOURCES = ("cpu", "mem_gb", "gpu")
 COMMANDS = (  # the first has to answer
     ("scontrol", "show", "node"),
     ("scontrol", "show", "partition"),
@@ -79,7 +76,11 @@ def from_slurm(files: Sequence[str | Path], *, keep_down: bool = False) -> Under
             )
     site = _site(records, kept, [node.name for node in gone], notes)
     source = f"Slurm: {', '.join(Path(name).name for name, _ in texts)}"
-    return Understood(_cluster(kept, site, source), _comments(records), list(dict.fromkeys(notes)))
+    return Understood(
+        cluster_of(kept, kinds_of(kept), site, source),
+        _comments(records),
+        list(dict.fromkeys(notes)),
+    )
 
 
 def _asked() -> list[tuple[str, str]]:
@@ -151,20 +152,3 @@ def _comments(records: Iterable[Record]) -> dict[str, str]:
         for what, names in files.items()
         if what in FIELDS
     }
-
-
-def _cluster(nodes: Sequence[Node], site: Site, source: str) -> Cluster:
-    names = kinds_of(nodes)
-    kinds = list(dict.fromkeys(names))
-    regions = list(dict.fromkeys(node.region for node in nodes))
-    return cluster(
-        [[node.cpu, node.mem_gb, node.gpu] for node in nodes],
-        resources=RESOURCES,
-        kind=[kinds.index(name) for name in names],
-        kinds=kinds,
-        region=[regions.index(node.region) for node in nodes],
-        regions=regions,
-        names=[node.name for node in nodes],
-        source=source,
-        site=site,
-    )
