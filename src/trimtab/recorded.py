@@ -15,6 +15,7 @@ import numpy as np
 
 from trimtab import site
 from trimtab.arrays import Array
+from trimtab.build import cluster as cluster_of
 from trimtab.columns import STATE, TOTALS
 from trimtab.core import Cluster, Status, Workload
 from trimtab.errors import UnknownName
@@ -58,6 +59,13 @@ def as_recorded(work: Workload, cluster: Cluster, seed: int = 0) -> Result | Non
     state["attained_s"] = work.truth["work_s"] * work.jobs["instances"]
     state["status"], state["run"] = Status.FINISHED, -1
     return Result(RECORDED, seed, work, cluster, state, np.zeros(1, TOTALS)[0])
+
+
+def anywhere(work: Workload) -> Cluster:
+    """One node with room for all jobs at once: for a log of which nobody says where it ran."""
+    room = (work.demand * work.jobs["instances"][:, None]).sum(axis=0)
+    gpus = [name == "gpu" for name in work.resources]
+    return cluster_of(np.where(gpus, 1.0, room)[None], resources=work.resources)
 
 
 def has_record(work: Workload) -> Array:
@@ -335,10 +343,11 @@ def as_dict(work: Workload, cluster: Cluster | None) -> dict[str, Any]:
         first_s, last_s = (float(work.jobs["submit_s"][row]) + local_s(work) for row in (0, -1))
         told |= {"first_submit": _date(first_s), "last_submit": _date(last_s)}
     told["notes"] = list(work.meta.get("notes", ()))
-    recorded = None if cluster is None else as_recorded(work, cluster)
+    recorded = as_recorded(work, anywhere(work) if cluster is None else cluster)
     if recorded is None:
         return told
-    told["recorded"] = {name: value for name, value in waits(recorded).items() if name != "jobs"}
+    unknown = ("jobs",) if cluster is not None else ("jobs", "utilization")
+    told["recorded"] = {name: v for name, v in waits(recorded).items() if name not in unknown}
     for by in GROUPS:
         told[f"recorded_by_{by}"] = [
             {"name": group.name, "jobs": group.jobs, "wait_mean_s": group.wait_mean_s,

@@ -138,3 +138,11 @@ def test_think_times_count_where_they_name_jobs(before, told):
     swf = {"preceding_job": np.array(before), "think_s": np.array([0.0, 5.0, 5.0])}
     found = doubts(recorded_of([0, 1, 2], [100, 100, 100], [4, 4, 2], meta={"swf": swf}))
     assert any("after another ended" in reason for reason in found) == told
+
+
+def test_waits_are_described_also_where_nobody_says_what_the_log_ran_on():
+    # waits of 0 and 90 s; how much of an unknown machine was in use cannot be told
+    told = as_dict(log([0, 100], [50, 5], [4, 10], submit_s=[0, 10]), None)
+    assert (told["recorded"]["wait_mean_s"], told["recorded"]["wait_max_s"]) == (45, 90)
+    assert "utilization" not in told["recorded"]
+    assert [group["jobs"] for group in told["recorded_by_size"]] == [1, 1]
