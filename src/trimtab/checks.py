@@ -74,6 +74,10 @@ def check_workload(made: Workload) -> None:
         lost, "pattern", row, f"is not in -1..{len(made.patterns) - 1}", "name a row of patterns"
     )
     refuse(~np.isfinite(truth["use"]), "use", truth["use"], "is not finite", drop)
+    pinned = truth["pinned"]
+    refuse(pinned < 0, "pinned", pinned, "is negative", "give 1 + a node, or 0")
+    loose = (pinned > 0) & ((jobs["instances"] != 1) | (jobs["gpus"] != 0))
+    refuse(loose, "pinned", pinned, "pins more than one instance, or GPUs", "leave it 0")
     for name, given in made.labels.items():
         if name not in ASKS or len(given.row) != len(made):
             raise TraceError(

@@ -36,6 +36,7 @@ TRUTH = np.dtype(
         ("use", "f8"),  # used / demanded while it runs
         ("pattern", "i8"),  # row of Workload.patterns, -1 = steady
         ("service", "i8"),  # 1 = runs beside the batch jobs, in wall time, and is not waited for
+        ("pinned", "i8"),  # 1 + the node where it starts as it comes; 0 = a policy places it
     ]
 )
 NODE = np.dtype(
@@ -93,6 +94,10 @@ STATE = np.dtype(
         ("tries", "i8"),  # runs lost to failures
         ("stops", "i8"),  # times it was preempted
         ("run", "i8"),  # the first of its runs, -1 = none
+        ("evicted", "i8"),  # instances that services pushed off their nodes
+        ("back", "i8"),  # of those, instances that back off: neither left to start nor running
+        ("back_s", "f8"),  # when they are back in the queue
+        ("back_next", "i8"),  # the next job that backs off, -1 = none
     ]
 )
 NODE_STATE = np.dtype(
@@ -108,6 +113,16 @@ NODE_STATE = np.dtype(
         ("up", "i8"),
         ("piece", "i8"),  # the first piece on it
         ("pieces", "i8"),
+        # where a cluster lends what services leave; all of the driving resource
+        ("service", "f8"),  # that services use
+        ("read", "f8"),  # the same by the last reading, -1 = unknown
+        ("reserved", "f8"),  # that services reserve
+        ("kept", "f8"),  # that is kept from batch jobs: free = capacity - kept - what they booked
+        ("tuned", "f8"),  # the load that the speeds of its runs were last set for
+        ("over_s", "f8"),  # since when it is overloaded with batch jobs on it, inf = it is not
+        ("batch", "i8"),  # batch instances on it
+        ("reads", "i8"),  # readings so far
+        ("read_step", "i8"),  # of use, at the last of them
     ]
 )
 TOTALS = np.dtype(
@@ -132,6 +147,10 @@ TOTALS = np.dtype(
         ("rejected", "i8"),
         ("refused", "i8"),
         ("late", "i8"),  # finished after the deadline
+        ("service_s", "f8"),  # integral of what services use, where a cluster lends
+        ("harmed_s", "f8"),  # of that, on overloaded nodes
+        ("own_harm_s", "f8"),  # of that, on nodes that services alone overload
+        ("evicted", "i8"),  # instances
     ]
 )
 SO_FAR = np.dtype(  # a job as it stood when the last one was submitted, services apart

@@ -103,6 +103,18 @@ class Reject:
 
 
 @dataclass(frozen=True, slots=True)
+class Limit:
+    """Lend batch jobs what services leave under this share of every node of a region (-1: of all).
+
+    `estimate` names how the services' use is foreseen; "" leaves that as it is.
+    """
+
+    share: float
+    region: int = -1
+    estimate: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """Decide again at `until_s` even if nothing happens before; at the present second, at once,
     which is how a policy takes one decision at a time.
@@ -111,7 +123,7 @@ class Wait:
     until_s: float = np.inf
 
 
-Decision = Start | Stop | Move | Resize | Reject | Wait
+Decision = Start | Stop | Move | Resize | Reject | Limit | Wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +223,26 @@ class Workload:
 
 
 @dataclass(frozen=True)
+class Lending:
+    """How a cluster lends to batch jobs what its services reserve and do not use, of the driving
+    resource of each node. docs/colocation.md says why each is as it is.
+    """
+
+    limit: float = 0.8  # share of a node that the services' estimate and batch jobs may fill
+    estimate: str = "now"  # a name of rules.names.ESTIMATES
+    readings: int = 24  # that an estimate looks back
+    every: int = 1  # steps of use between two of them
+    late: int = 0  # steps of use that a reading is old when it comes
+    missing: float = 0.0  # share of the readings that never come
+    stale: int = 12  # steps after which the last reading says nothing any more
+    crowded: float = 0.95  # load above which services are harmed
+    grace_s: float = 4.0  # of overload before batch jobs are evicted, inf = never
+    evict_to: float = 0.98  # load down to which they are
+    back_off_s: float = 30.0  # before what was evicted is back in the queue
+    seed: int = 0  # of the readings that go missing
+
+
+@dataclass(frozen=True)
 class Cluster:
     """Nodes as columns. A resource named `gpu` counts devices, each shared in fractions."""
 
@@ -227,6 +259,7 @@ class Cluster:
     site: Site | None = None
     gates: Array = field(default_factory=NO_GATES.copy)  # (V,) GATE, one a reservation
     live_migration: bool = False  # a running job can go to another node and lose nothing
+    lending: Lending | None = None  # None = what services reserve is theirs
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -260,6 +293,8 @@ class Profile:
     shapes: tuple[Shape, ...] = (Shape(),)
     source: str = "uniform: every job runs at rate 1 on every node"
     guessed: tuple[str, ...] = ()  # kinds of node whose rates nobody gave: taken to be 1
+    # (K, 2) load of a node above which a job slows down, and its share of its speed at load 1
+    curve: Array = field(default_factory=lambda: np.ones((0, 2)))
 
 
 class Snapshot(NamedTuple):
@@ -295,6 +330,11 @@ class Snapshot(NamedTuple):
     gates: Array = NO_GATES  # (V,) GATE
     reserved: Array | None = None  # (J,) row of gates that the job may pass, -1 = none
     names: Array | None = None  # (N,) of the nodes, as a site's partitions list them
+    # where the cluster lends; else no rows of any
+    limit: Array = np.zeros(0)  # (G,) a region's
+    estimate: str = ""
+    horizon_s: Array = np.zeros(0)  # (H,)
+    ahead: Array = np.zeros((0, 0))  # (N, H) kept from jobs that long, beyond what free leaves out
 
 
 class Mix(NamedTuple):

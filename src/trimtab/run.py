@@ -10,6 +10,7 @@ from trimtab.core import (
     Backend,
     Decision,
     Event,
+    Limit,
     Move,
     Policy,
     Reject,
@@ -24,7 +25,7 @@ from trimtab.core import (
 )
 from trimtab.errors import PolicyError, TrimtabError, raised_at
 
-KINDS = (Start, Stop, Move, Resize, Reject, Wait)
+KINDS = (Start, Stop, Move, Resize, Reject, Limit, Wait)
 ANSWERED = (What.PLACED, What.REFUSED)  # the rest is reported by the next wait() too
 MOST_ROUNDS = 1000  # of decisions at one instant
 MOST_IDLE = 10_000  # alarms in a row while nothing runs
@@ -84,7 +85,7 @@ def ask(policy: Policy, snapshot: Snapshot) -> list[Decision]:
         if not isinstance(decision, KINDS):
             raise PolicyError(
                 f"{name_of(policy)} returned {decision!r}, which is not a decision; "
-                f"return Start, Stop, Move, Resize, Reject or Wait"
+                f"return Start, Stop, Move, Resize, Reject, Limit or Wait"
             )
     return answer
 

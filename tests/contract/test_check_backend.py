@@ -35,7 +35,8 @@ def test_a_cluster_that_can_only_start_passes():
         def apply(self, decision):
             if type(decision) in self.can:
                 return super().apply(decision)
-            return Event(self.snapshot().now_s, What.REFUSED, decision.job, reason="cannot")
+            job = getattr(decision, "job", -1)
+            return Event(self.snapshot().now_s, What.REFUSED, job, reason="cannot")
 
     check_backend(Plain)
 

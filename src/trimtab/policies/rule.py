@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from trimtab.compiled import interruptible
-from trimtab.core import Cluster, Decision, Profile, Snapshot, Workload
+from trimtab.core import Cluster, Decision, Limit, Profile, Snapshot, Wait, Workload
 from trimtab.rules.names import BACKFILLS, Rule, parse
 from trimtab.rules.plan import decide, decide_conservative
 from trimtab.rules.seen import decisions_of, world_of
@@ -26,6 +27,9 @@ class RulePolicy:
 
     def decide(self, snapshot: Snapshot) -> list[Decision]:
         rule, waiting = self.rule, len(snapshot.queue)
+        own = self._own_limit(snapshot)
+        if own:
+            return own
         while True:
             world = world_of(snapshot, self._room)
             if rule.backfill == BACKFILLS["conservative"]:
@@ -36,6 +40,16 @@ class RulePolicy:
             if not world.head[0]["full"]:
                 return decisions_of(world)
             self._room *= 2
+
+    def _own_limit(self, snapshot: Snapshot) -> list[Decision]:
+        """The rule's estimate and limit, where the cluster does not have them yet."""
+        rule = self.rule
+        if not rule.estimate or not len(snapshot.limit):
+            return []
+        share = float(snapshot.limit[0]) if math.isnan(rule.limit) else rule.limit
+        if snapshot.estimate == rule.estimate and (snapshot.limit == share).all():
+            return []
+        return [Limit(share, estimate=rule.estimate), Wait(snapshot.now_s)]
 
     def whole(
         self,

@@ -50,8 +50,8 @@ def planned(w, c, job):
 
 @inner
 def refuse_like(w, c, job):
-    """Note that such a request fits nowhere in this pass; not with gates, which ask how long."""
-    if w.gate.shape[1] == 0:
+    """Note that such a request fits nowhere in this pass; not where it matters how long it is."""
+    if w.gate.shape[1] == 0 and w.ahead.shape[2] == 0:
         w.refused[c, w.jobs[c, job].like] = w.head[c].pass_no
 
 

@@ -44,16 +44,33 @@ def suits(w, c, node, job, shape):
 
 
 @inner
-def slots_in(jobs, demand, job, scale, devices, free, gpu_free, gpu_mem, limit):
-    """How many instances of a request fit into these amounts of one node, at most `limit`."""
+def held_ahead(w, c, node, job):
+    """What services may yet take of the node's driving resource while the job runs, beyond what
+    its free amount leaves out already.
+    """
+    if w.ahead.shape[2] == 0:
+        return 0.0
+    run_s, h = request_left(w, c, job), 0
+    while h < w.horizon.shape[0] - 1 and w.horizon[h] < run_s:
+        h += 1
+    return w.ahead[c, node, h]
+
+
+@inner
+def slots_in(jobs, demand, job, scale, devices, free, gpu_free, gpu_mem, limit, driver, held):
+    """How many instances of a request fit into these amounts of one node, at most `limit`.
+
+    `held` of the resource `driver` is kept from it.
+    """
     count = limit
     for r in range(free.shape[0]):
         wants = amount(demand[job, r], scale)
         if wants > 0.0:
-            if free[r] < wants:
+            room = free[r] - held if r == driver else free[r]
+            if room < wants:
                 return 0
             if limit > 1:
-                count = min(count, int(free[r] / wants))
+                count = min(count, int(room / wants))
     gpus = int(jobs[job].gpus * scale)
     if gpus == 0 or count == 0:
         return count
@@ -83,6 +100,11 @@ def fits(w, c, node, job, shape):
     for r in range(w.free.shape[2]):
         if w.free[c, node, r] < amount(w.demand[c, job, r], scale):
             return False
+    if w.ahead.shape[2] > 0:
+        driver = w.nodes[c, node].driver
+        wants = amount(w.demand[c, job, driver], scale)
+        if w.free[c, node, driver] - held_ahead(w, c, node, job) < wants and wants > 0.0:
+            return False
     gpus = int(w.jobs[c, job].gpus * scale)
     if gpus == 0:
         return True
@@ -110,6 +132,8 @@ def slots(w, c, node, job, shape, free, gpu_free, gpu_mem, limit):
         gpu_free[c, node],
         gpu_mem[c, node],
         limit,
+        w.nodes[c, node].driver,
+        held_ahead(w, c, node, job),
     )
 
 

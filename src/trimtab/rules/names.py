@@ -1,5 +1,8 @@
-"""Rules by name: `order[+backfill][+place]`, such as `sjf`, `fcfs+easy` or `wfp3+easy+fastest`."""
+"""Rules by name: `order[+backfill][+place][+estimate[@limit]]`, such as `sjf`, `wfp3+easy+fastest`
+or, on a cluster that lends what services leave, `smallest-area+calm+p95@0.9`.
+"""
 
+import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -33,7 +36,20 @@ PLACES = {
     "frag": 6,
     "fastest": 7,
     "affinity": 8,
+    "calm": 9,
+    "swift": 10,
 }
+# How the use of services is foreseen, where a cluster lends what they leave.
+ESTIMATES = {
+    "native": 0,
+    "now": 1,
+    "deviation": 2,
+    "p95": 3,
+    "peak": 4,
+    "trend": 5,
+    "oracle": 6,
+}
+MOST_LIMIT = 2.0  # of a node: above it any limit says the same
 ABOUT = {
     "fcfs": "first come, first served",
     "sjf": "shortest requested time first",
@@ -61,6 +77,15 @@ ABOUT = {
     "frag": "the node whose fragmentation falls most",
     "fastest": "the node kind on which this job runs fastest, the fullest node of it",
     "affinity": "only the node kind fixed for this kind of job",
+    "calm": "least load, half of it foreseen at its peak and half as it is now",
+    "swift": "the same, and the speed of this kind of job there",
+    "native": "services keep all that they reserve",
+    "now": "services go on as the last reading has them",
+    "deviation": "mean of the last readings and one standard deviation, as Trimaran",
+    "p95": "95th percentile of the readings, as Koordinator",
+    "peak": "the largest of the readings, as Borg's peak predictors",
+    "trend": "the last readings go on rising or falling as they do",
+    "oracle": "what services will use at their peak while the job runs: no policy can know it",
 }
 
 
@@ -69,22 +94,50 @@ class Rule(NamedTuple):
     backfill: int = 0
     place: int = 0
     seed: int = 0
+    estimate: str = ""  # "" = the cluster's own
+    limit: float = math.nan  # the same
 
 
 def parse(name: str, seed: int = 0) -> Rule:
-    """The rule of that name. Parts after the order may come in either order."""
+    """The rule of that name. Parts after the order may come in any order."""
     parts = name.split("+")
     if parts[0] not in ORDERS:
         raise UnknownName(unknown("rule", name, parts[0], ORDERS))
-    backfill, place = 0, 0
+    backfill, place, estimate, limit = 0, 0, "", math.nan
     for part in parts[1:]:
+        base, at, share = part.partition("@")
         if part in BACKFILLS:
             backfill = BACKFILLS[part]
         elif part in PLACES:
             place = PLACES[part]
+        elif base in ESTIMATES:
+            estimate, limit = base, limit_of(name, share) if at else limit
         else:
-            raise UnknownName(unknown("rule", name, part, [*BACKFILLS, *PLACES]))
-    return Rule(ORDERS[parts[0]], backfill, place, seed)
+            raise UnknownName(unknown("rule", name, part, [*BACKFILLS, *PLACES, *ESTIMATES]))
+    return Rule(ORDERS[parts[0]], backfill, place, seed, estimate, limit)
+
+
+def limit_of(name: str, share: str) -> float:
+    """The share of a node in `p95@0.9`."""
+    try:
+        limit = float(share)
+    except ValueError:
+        limit = math.nan
+    if not 0.0 <= limit <= MOST_LIMIT:
+        raise UnknownName(
+            f"rule {name!r}: limit @{share} is not a share of a node, 0 to {MOST_LIMIT:g}; "
+            "write one behind the estimate, such as p95@0.9"
+        )
+    return limit
+
+
+def at_limit(name: str, limit: float) -> str:
+    """The same rule at another limit: `sjf+p95@0.9` at .8 is `sjf+p95@0.8`."""
+    parts = [
+        f"{part.partition('@')[0]}@{limit:g}" if part.partition("@")[0] in ESTIMATES else part
+        for part in name.split("+")
+    ]
+    return "+".join(parts)
 
 
 def unknown(noun: str, whole: str, part: str, known: Iterable[str]) -> str:

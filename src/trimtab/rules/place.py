@@ -12,6 +12,7 @@ from trimtab.rules.fit import (
     amount,
     choose_devices,
     fits,
+    held_ahead,
     link_rate,
     slots,
     take,
@@ -21,11 +22,12 @@ from trimtab.rules.names import PLACES
 FIRST, BEST, WORST, RANDOM, DOT = (
     PLACES[name] for name in ("first", "best", "worst", "random", "dot")
 )
-COSINE, FRAG, FASTEST, AFFINITY = (
-    PLACES[name] for name in ("cosine", "frag", "fastest", "affinity")
+COSINE, FRAG, FASTEST, AFFINITY, CALM, SWIFT = (
+    PLACES[name] for name in ("cosine", "frag", "fastest", "affinity", "calm", "swift")
 )
 PRESSURE = 0.5  # lambda_1 of the compatibility score: weight of load
 INTERFERENCE = 0.5  # lambda_2: weight of the slow-down expected from neighbours
+SPEED = 0.5  # what a speed of 1 weighs beside the load in `swift`
 NOWHERE = -np.inf
 
 
@@ -63,15 +65,35 @@ def dot(w, c, node, job):
 
 @inner
 def expected_slowdown(w, c, node, job):
-    """Extra time a second that the neighbours now on the node would cost the job."""
+    """Extra time a second that the instances now on the node would cost one of the job."""
     total = 0.0
     piece = w.node_state[c, node].piece
     kind = w.jobs[c, job].kind
     while piece >= 0:
         other = w.jobs[c, w.runs[c, w.pieces[c, piece].run].job].kind
-        total += w.slow[kind, other]
+        total += w.slow[kind, other] * w.pieces[c, piece].count
         piece = w.pieces[c, piece].after
     return total
+
+
+@inner
+def calm(w, c, node, job):
+    """Minus the load of the node with an instance there: half of it as it is foreseen at its peak,
+    half as it is now.
+    """
+    driver = w.nodes[c, node].driver
+    cap = w.capacity[c, node, driver]
+    if cap <= 0.0:
+        return 0.0
+    state = w.node_state[c, node]
+    # not by `used`: of what this very pass books, only the free amounts tell
+    booked = cap - state.kept - w.free[c, node, driver] + w.demand[c, job, driver]
+    foreseen = now = 0.0
+    if w.limit.shape[1] > 0:
+        share = w.limit[c, w.nodes[c, node].region]
+        foreseen = state.kept - (1.0 - share) * cap + held_ahead(w, c, node, job)
+        now = state.reserved if state.read < 0.0 else state.read
+    return -(booked + 0.5 * foreseen + 0.5 * now) / cap
 
 
 @inner
@@ -211,6 +233,11 @@ def score(place, w, c, node, job, shape, seed):
         return compatible(w, c, node, job)
     if place == FRAG:
         return frag_gain(w, c, node, job, shape)
+    if place == CALM:
+        return calm(w, c, node, job)
+    if place == SWIFT:
+        speed = w.rate[w.jobs[c, job].kind, w.nodes[c, node].kind, shape]
+        return calm(w, c, node, job) + SPEED * speed
     # the fastest kind first, and within it the fullest node
     speed = w.rate[w.jobs[c, job].kind, w.nodes[c, node].kind, shape]
     return speed - 1e-6 * leftover(w, c, node, job)

@@ -81,6 +81,17 @@ HEAD = np.dtype(
         ("room", "i8"),
         ("need", "i8"),
         ("fresh", "i8"),  # arrivals since
+        # where the cluster lends
+        ("estimate", "i8"),  # of rules.names.ESTIMATES
+        ("service", "f8"),  # that services use now, of all nodes
+        ("harmed", "f8"),  # of that, on overloaded nodes
+        ("own_harm", "f8"),  # of that, on nodes that services alone overload
+        ("over_s", "f8"),  # not after the next eviction
+        ("moved_s", "f8"),  # when a run last began
+        ("step", "i8"),  # of use, that has begun
+        ("back_first", "i8"),  # jobs whose evicted instances back off, -1 = none
+        ("back_last", "i8"),
+        ("pinned", "i8"),  # jobs that will start where they are pinned
     ]
 )
 OUTAGE = np.dtype([("time_s", "f8"), ("node", "i8"), ("up", "i8")])
@@ -109,6 +120,18 @@ CONF = np.dtype(
         ("live_migration", "i8"),  # 1 = a move loses nothing; 0 = it is a stop and a start
         ("log", "i8"),
         ("halt", "i8"),  # 1 = break off: set from outside while compiled code runs
+        ("lends", "i8"),  # 1 = batch jobs may book what services reserve and do not use
+        ("curved", "i8"),  # 1 = some kind of job slows down with the load of its node
+        ("knee", "f8"),  # the least load at which one does
+        ("every", "i8"),
+        ("late", "i8"),
+        ("stale", "i8"),
+        ("missing", "f8"),
+        ("read_seed", "i8"),
+        ("crowded", "f8"),
+        ("grace_s", "f8"),
+        ("evict_to", "f8"),
+        ("back_off_s", "f8"),
     ]
 )
 ENTRY = np.dtype([("job", "i8"), ("node", "i8"), ("devices", "u8")])
@@ -142,6 +165,11 @@ FIELDS: dict[str, tuple[np.dtype[Any], int]] = {
     "mix_jobs": (JOB, 1),  # (T,)
     "mix_demand": (F8, 2),  # (T, R)
     "mix_share": (F8, 1),  # (T,)
+    # no rows of any, where the cluster does not lend
+    "limit": (F8, 2),  # (C, regions)
+    "horizon": (F8, 1),  # (H,) seconds ahead
+    "ahead": (F8, 3),  # (C, N, H) kept from jobs that long, beyond what free leaves out
+    "curve": (F8, 2),  # (K, 2)
     # no rows of any, where there are no quotas or no gates
     "quota_cap": (F8, 3),  # (C, Q, R + 2) of resources, then of jobs and of nodes
     "quota_used": (F8, 3),  # (C, Q, R + 2)
@@ -164,6 +192,9 @@ FIELDS: dict[str, tuple[np.dtype[Any], int]] = {
     "patterns": (F8, 2),  # (rows, steps)
     "recent": (F8, 3),  # (C, N, W) ring of window means
     "log": (LOG, 2),  # (C, L)
+    "past": (F8, 3),  # (C, N, L) ring of what services used, by step
+    "reading": (F8, 3),  # (C, N, P) ring of readings of it
+    "foreseen": (F8, 3),  # (C, T, N x H) estimates given by step; no rows where nobody gives any
     # room for one scheduling pass
     "entry": (ENTRY, 2),  # (C, P) starts, an entry an instance
     "stop": (I8, 2),  # (C, M) runs to stop

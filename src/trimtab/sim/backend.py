@@ -15,6 +15,7 @@ from trimtab.core import (
     Cluster,
     Decision,
     Event,
+    Limit,
     Mix,
     Move,
     Profile,
@@ -27,8 +28,11 @@ from trimtab.core import (
     What,
     Workload,
 )
+from trimtab.rules.names import ESTIMATES, MOST_LIMIT
 from trimtab.rules.world import World
 from trimtab.sim import choice, kernel
+from trimtab.sim.lend import set_limit
+from trimtab.sim.lending import estimate_of, foreseeing, lends
 from trimtab.sim.log import MOVED, REASONS, RESIZED
 from trimtab.sim.loop import log_needs, queue_of
 from trimtab.sim.meter import settle_node
@@ -39,7 +43,7 @@ from trimtab.site import Labels, Quotas
 class SimBackend:
     """A simulated cluster that runs a workload. Jumps its clock from event to event."""
 
-    can = frozenset({Start, Stop, Move, Resize, Reject, Wait})
+    can = frozenset({Start, Stop, Move, Resize, Reject, Limit, Wait})
 
     def __init__(
         self,
@@ -121,11 +125,17 @@ class SimBackend:
             gates=self.cluster.gates,
             reserved=self.workload.reserved,
             names=self.cluster.names,
+            limit=frozen(world.limit[0]),
+            estimate=self._estimate() if lends(world) else "",
+            horizon_s=frozen(world.horizon),
+            ahead=frozen(world.ahead[0]),
         )
 
     def apply(self, decision: Decision) -> Event:
         if isinstance(decision, Wait):
             return self._set_alarm(decision)
+        if isinstance(decision, Limit):
+            return self._set_limit(decision)
         decision = replace(decision, job=row(decision.job))
         nodes = self._nodes_of(decision)
         self._make_room(len(nodes))
@@ -168,6 +178,26 @@ class SimBackend:
         head["alarm_s"] = min(head["alarm_s"], until_s)
         return self._event(What.PLACED, -1)
 
+    def _estimate(self) -> str:
+        return next(name for name, n in ESTIMATES.items() if n == self.world.head[0]["estimate"])
+
+    def _set_limit(self, decision: Limit) -> Event:
+        world, region = self.world, row(decision.region)
+        if not lends(world):
+            return self._refused(-1, "limit: the cluster lends nothing of what services reserve")
+        if region >= world.limit.shape[1] or (region < 0 and decision.region != -1):
+            return self._refused(-1, f"limit: there is no region {decision.region}")
+        if decision.estimate not in ("", *ESTIMATES):
+            return self._refused(-1, f"limit: there is no estimate {decision.estimate!r}")
+        if not 0.0 <= decision.share <= MOST_LIMIT:
+            within = f"not a share of a node, 0 to {MOST_LIMIT:g}"
+            return self._refused(-1, f"limit: {decision.share} is {within}")
+        if decision.estimate == "oracle" and not world.foreseen.shape[1]:
+            self.world = foreseeing(world, self.workload, self.cluster)
+        kind = estimate_of(decision.estimate)
+        set_limit(self.world, 0, region, float(decision.share), kind)
+        return self._event(What.PLACED, -1)
+
     def _refused(self, job: int, reason: str) -> Event:
         self.world.totals[0]["refused"] += 1
         return self._event(What.REFUSED, job, reason=reason)
@@ -197,6 +227,7 @@ class SimBackend:
     def _make_room(self, instances: int) -> None:
         """Grow the pools so that the next call into the kernel cannot run out."""
         world, head = self.world, self.world.head[0]
+        instances += int(head["pinned"])
         runs, pieces = world.runs.shape[1], world.pieces.shape[1]
         while int(head["free_runs"]) + runs - world.runs.shape[1] <= instances:
             runs *= 2

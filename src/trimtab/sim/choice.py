@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from trimtab.compiled import compiled, inner
+from trimtab.rules import bits
 from trimtab.rules.fit import (
     NEVER,
     ONE,
@@ -13,6 +14,7 @@ from trimtab.rules.fit import (
     book_quotas,
     choose_devices,
     counts,
+    held_ahead,
     release,
     suits,
     take,
@@ -63,10 +65,12 @@ def check_node(w, c, job, shape, node, devices):
         why = GATE if suits(w, c, node, job, shape) else KIND
         return refuse(w, c, why, node, -1, 0.0, 0.0)
     scale = w.scale[shape]
+    held, driver = held_ahead(w, c, node, job), w.nodes[c, node].driver
     for r in range(w.free.shape[2]):
         wants = amount(w.demand[c, job, r], scale)
-        if w.free[c, node, r] < wants:
-            return refuse(w, c, LACKS, node, r, wants, w.free[c, node, r])
+        free = w.free[c, node, r] - held if r == driver else w.free[c, node, r]
+        if free < wants and wants > 0.0:
+            return refuse(w, c, LACKS, node, r, wants, free)
     gpus = int(w.jobs[c, job].gpus * scale)
     has = w.nodes[c, node].gpus
     if has < 64 and devices >> np.uint64(has) != NEVER:
@@ -167,7 +171,9 @@ def start(w, c, job, shape, at, count):
                 stop += 1
             begin_run(w, c, job, shape, i, stop - i, startup_s, PLAIN)
             i = stop
-    if state.left == 0:
+    if state.left == 0 and state.back > 0:
+        bits.drop(w.words, w.heads, c, w.rank[c, job])  # it waits on for what backs off
+    elif state.left == 0:
         dequeue(w, c, job)
         state.status = RUNNING
         head.active += 1

@@ -11,6 +11,8 @@ import numpy as np
 from trimtab.compiled import compiled, inner
 from trimtab.rules import bits
 from trimtab.rules.fit import amount, next_edge
+from trimtab.sim.evict import come_back, evict_due, next_eviction
+from trimtab.sim.lend import lay_out, read_use
 from trimtab.sim.life import cancel, enqueue, fail_job, finish_run, kill_run, submit
 from trimtab.sim.log import (
     CANCELLED,
@@ -26,7 +28,8 @@ from trimtab.sim.log import (
     RUNNING,
     note,
 )
-from trimtab.sim.meter import change_load, keep_arrived, settle_node, tick
+from trimtab.sim.meter import change_load, change_service, keep_arrived, settle_node, tick
+from trimtab.sim.runs import retune
 
 
 @compiled
@@ -42,8 +45,11 @@ def reset(w, c):
     head.heap = head.log = head.calm = head.fresh = 0
     head.later_s = 0.0
     w.quota_used[c] = 0.0
-    head.batch_left = 0
+    head.batch_left = head.pinned = 0
     head.first_s, head.last = np.inf, -1
+    head.service = head.harmed = head.own_harm = 0.0
+    head.over_s, head.moved_s, head.step = np.inf, 0.0, 0
+    head.back_first = head.back_last = -1
     head.idle = nodes
     for job in range(w.jobs.shape[1]):
         state = w.state[c, job]
@@ -52,11 +58,15 @@ def reset(w, c):
         state.attained_s = state.wasted_s = 0.0
         state.left = w.jobs[c, job].instances
         state.active = state.tries = state.stops = state.parents = 0
-        state.run = -1
+        state.run = state.back_next = -1
+        state.evicted = state.back = 0
+        state.back_s = 0.0
         state.status = FUTURE if job < jobs else CANCELLED
         w.so_far[c, job].held_s = w.so_far[c, job].done_s = 0.0
         if job < jobs:
-            head.first_s = min(head.first_s, w.jobs[c, job].submit_s)
+            head.pinned += w.truth[c, job].pinned > 0
+            if w.conf[0].lends == 0 or w.truth[c, job].service == 0:
+                head.first_s = min(head.first_s, w.jobs[c, job].submit_s)
         if job < jobs and w.truth[c, job].service == 0:
             head.batch_left += 1
             head.last = job
@@ -81,6 +91,9 @@ def reset(w, c):
         reset_node(w, c, node, node < nodes)
     clear_totals(w.totals[c])
     clear_totals(w.arrived[c])
+    if w.conf[0].lends == 1:
+        for node in range(nodes):
+            lay_out(w, c, node)
 
 
 @inner
@@ -91,7 +104,9 @@ def reset_node(w, c, node, up):
     ) = 0.0
     state.up = 1 if up else 0
     state.piece = -1
-    state.pieces = 0
+    state.pieces = state.batch = state.reads = state.read_step = 0
+    state.service = state.reserved = state.kept = state.tuned = 0.0
+    state.read, state.over_s = -1.0, np.inf
     state.power_w = w.nodes[c, node].idle_w if up and w.conf[0].power == 1 else 0.0
     w.head[c].power_w += state.power_w
     for r in range(w.free.shape[2]):
@@ -111,7 +126,8 @@ def clear_totals(total):
         total.lost_s
     ) = total.quality = 0.0
     total.submitted = total.started = total.finished = total.stopped = 0
-    total.failed = total.rejected = total.refused = total.late = 0
+    total.failed = total.rejected = total.refused = total.late = total.evicted = 0
+    total.service_s = total.harmed_s = total.own_harm_s = 0.0
 
 
 @inner
@@ -134,6 +150,7 @@ def node_down(w, c, node):
             enqueue(w, c, job)
         else:
             kill_run(w, c, run)
+            bits.put(w.words, w.heads, c, w.rank[c, job])  # where all else of it backed off
         note(w, c, E_STOPPED, job, node, 0, 0, run, NODE_FAILED)
     settle_node(w, c, node)
     w.head[c].idle -= 1
@@ -177,13 +194,33 @@ def change_use(w, c):
             used *= w.truth[c, job].use * change
             cap = w.capacity[c, node, driver]
             draw = used / cap if cap > 0.0 else 0.0
+            if w.truth[c, job].service == 1:
+                change_service(w, c, node, used)
             change_load(w, c, node, used, draw * w.draw[w.jobs[c, job].kind, w.nodes[c, node].kind])
             piece = rec.next
+    if w.conf[0].lends == 1:
+        step = head.step = int(head.now_s / w.conf[0].pattern_step_s + 0.5)
+        for node in range(head.nodes):
+            read_use(w, c, node, step)
+            lay_out(w, c, node)
+            if w.conf[0].curved == 1:
+                retune(w, c, node, -1)
+
+
+@inner
+def goes_on(w, c):
+    """Whether waiting jobs may yet find room as services use less: not once their use has gone
+    round without a start.
+    """
+    head, round_s = w.head[c], w.patterns.shape[1] * w.conf[0].pattern_step_s
+    return w.conf[0].lends == 1 and head.waiting > 0 and head.now_s - head.moved_s <= round_s
 
 
 @inner
 def next_time(w, c):
-    """When something happens next, or inf. Changes of use alone never keep a simulation going."""
+    """When something happens next, or inf. Changes of use alone keep a simulation going only where
+    jobs wait for them.
+    """
     head = w.head[c]
     time_s = head.alarm_s
     if head.heap > 0:
@@ -200,8 +237,12 @@ def next_time(w, c):
         time_s = min(time_s, next_edge(w, c, head.now_s))
     if head.outage < w.outage.shape[1] and (head.waiting > 0 or time_s < np.inf):
         time_s = min(time_s, max(w.outage[c, head.outage].time_s, head.now_s))
-    if time_s < np.inf and head.services > 0:
+    if head.back_first >= 0:
+        time_s = min(time_s, w.state[c, head.back_first].back_s)
+    if head.services > 0 and (time_s < np.inf or goes_on(w, c)):
         time_s = min(time_s, head.pattern_s)
+    if head.over_s <= time_s:
+        time_s = min(time_s, next_eviction(w, c, time_s))
     return time_s
 
 
@@ -239,6 +280,9 @@ def advance(w, c):
         following = math.floor(now_s / step) + 1
         # k x step / step may fall short of k, and a change that is not ahead stops the clock
         head.pattern_s = following * step if following * step > now_s else (following + 1) * step
+    if w.conf[0].lends == 1:
+        evict_due(w, c)
+        come_back(w, c)
     while head.submitted < head.jobs and w.jobs[c, head.submitted].submit_s <= now_s:
         head.submitted += 1
         submit(w, c, head.submitted - 1)

@@ -4,6 +4,7 @@ import math
 
 from trimtab.compiled import inner
 from trimtab.rules import bits
+from trimtab.rules.fit import NEVER, take
 from trimtab.sim.log import (
     BLOCKED,
     CANCEL,
@@ -24,7 +25,7 @@ from trimtab.sim.log import (
     RUNNING,
     note,
 )
-from trimtab.sim.runs import settle_run, unlink_run
+from trimtab.sim.runs import begin_run, settle_run, unlink_run
 
 
 @inner
@@ -54,11 +55,30 @@ def submit(w, c, job):
     state = w.state[c, job]
     w.totals[c].submitted += 1
     note(w, c, E_SUBMITTED, job, -1, 0, 0, -1, PLAIN)
+    if w.truth[c, job].pinned > 0:
+        w.head[c].pinned -= 1
     if state.status != FUTURE:
         return  # withdrawn, or failed with a parent, before its time
+    if w.truth[c, job].pinned > 0:
+        settle_in(w, c, job)
+        return
     state.status = BLOCKED
     if state.parents == 0:
         enqueue(w, c, job)
+
+
+@inner
+def settle_in(w, c, job):
+    """Start a job of one instance where it is pinned, whatever else is there."""
+    state, node = w.state[c, job], w.truth[c, job].pinned - 1
+    w.entry[c, 0].job, w.entry[c, 0].node, w.entry[c, 0].devices = job, node, NEVER
+    take(w, c, node, job, 0, 1, NEVER, w.free, w.gpu_free, w.gpu_mem)
+    state.start_s = state.queued_s = w.head[c].now_s
+    state.left, state.active = 0, 1
+    state.status = RUNNING
+    w.head[c].active += 1
+    w.totals[c].started += 1
+    begin_run(w, c, job, 0, 0, 1, 0.0, PLAIN)
 
 
 @inner
@@ -79,7 +99,7 @@ def finish_run(w, c, run):
     w.totals[c].quality += count * w.quality[w.jobs[c, job].kind, rec.shape]
     unlink_run(w, c, run)
     state = w.state[c, job]
-    if state.active == 0 and state.left == 0:
+    if state.active == 0 and state.left == 0 and state.back == 0:
         end_job(w, c, job, FINISHED, PLAIN)
 
 
@@ -105,7 +125,11 @@ def kill_run(w, c, run):
         state.kept_s = save_s
     w.totals[c].work_s += (save_s - kept_s) * count
     w.totals[c].lost_s += (done_s - save_s) * count
-    state.wasted_s += (done_s - save_s) / rec.rate * count
+    if w.conf[0].curved == 0:
+        state.wasted_s += (done_s - save_s) / rec.rate * count
+    elif done_s > kept_s:  # its rate was another all the time: the time goes as the work did
+        share = (done_s - save_s) / (done_s - kept_s)
+        state.wasted_s += share * (w.head[c].now_s - rec.start_s) * count
     unlink_run(w, c, run)
     state.left += count
 

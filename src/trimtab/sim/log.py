@@ -32,7 +32,8 @@ E_STOPPED, E_REJECTED, E_FAILED = int(What.STOPPED), int(What.REJECTED), int(Wha
     RESIZED,
     NODE_DOWN,
     NODE_UP,
-) = range(11)
+    EVICTED,
+) = range(12)
 REASONS = (
     "",
     "preempted",
@@ -45,6 +46,7 @@ REASONS = (
     "resized",
     "node down",
     "node up",
+    "evicted: services need the node",
 )
 
 

@@ -63,7 +63,9 @@ def has_room(w, c):
     """Whether the pools can take what was planned, and the log whatever the next instant brings."""
     starts = w.head[c].starts
     head = w.head[c]
-    if w.head[c].full == 1 or starts > head.free_runs or starts > head.free_pieces:
+    if w.head[c].full == 1:
+        return False
+    if starts + head.pinned > head.free_runs or starts + head.pinned > head.free_pieces:
         return False
     return w.conf[0].log == 0 or log_needs(w, c) <= w.log.shape[1]
 

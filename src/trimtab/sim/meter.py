@@ -2,11 +2,14 @@
 
 import math
 
+import numpy as np
+
 from trimtab.compiled import inner
 from trimtab.core import Status
 from trimtab.rules.fit import amount
 
 FINISHED = int(Status.FINISHED)
+SLACK = 1e-9  # of a load of 1, for residues of rounding: what is just full is not overloaded
 
 
 @inner
@@ -23,6 +26,9 @@ def tick(w, c, time_s):
         total.waiting_s += head.waiting * dt
         total.system_s += (head.waiting + head.active) * dt
         total.busy_s += head.load_sum * dt
+        total.service_s += head.service * dt
+        total.harmed_s += head.harmed * dt
+        total.own_harm_s += head.own_harm * dt
         total.energy_j += head.power_w * dt
         if head.waiting > 0:
             total.idle_s += head.idle * dt
@@ -97,10 +103,45 @@ def use_of(w, c, job):
 
 
 @inner
+def count_harm(w, c, node, sign):
+    """Add what services use here to the cluster's sums (sign 1), or take it off them (sign -1)."""
+    state, head = w.node_state[c, node], w.head[c]
+    cap, crowded = w.capacity[c, node, w.nodes[c, node].driver], w.conf[0].crowded
+    head.service += sign * state.service
+    if state.load > crowded:
+        head.harmed += sign * state.service
+    if state.service > crowded * cap:
+        head.own_harm += sign * state.service
+
+
+@inner
+def watch_overload(w, c, node):
+    """Note since when batch jobs stand on an overloaded node."""
+    state, head = w.node_state[c, node], w.head[c]
+    if state.load <= 1.0 + SLACK or state.batch == 0:
+        state.over_s = np.inf
+    elif state.over_s == np.inf:
+        state.over_s = head.now_s
+        head.over_s = min(head.over_s, head.now_s + w.conf[0].grace_s)
+
+
+@inner
+def change_service(w, c, node, used):
+    """Add to what services use of the node's driving resource; change_load follows."""
+    settle_node(w, c, node)
+    if w.conf[0].lends == 1:
+        count_harm(w, c, node, -1)
+        w.node_state[c, node].service += used
+        count_harm(w, c, node, 1)
+
+
+@inner
 def change_load(w, c, node, used, draw):
     """Add to the use of the node's driving resource; updates load, power, the cluster's sums."""
     settle_node(w, c, node)
     state, head = w.node_state[c, node], w.head[c]
+    if w.conf[0].lends == 1:
+        count_harm(w, c, node, -1)
     head.load_sum -= state.load
     head.load_square -= state.load * state.load
     head.power_w -= state.power_w
@@ -117,6 +158,9 @@ def change_load(w, c, node, used, draw):
     head.load_sum += state.load
     head.load_square += state.load * state.load
     head.power_w += state.power_w
+    if w.conf[0].lends == 1:
+        count_harm(w, c, node, 1)
+        watch_overload(w, c, node)
 
 
 @inner

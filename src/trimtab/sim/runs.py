@@ -3,10 +3,11 @@
 import numpy as np
 
 from trimtab.compiled import inner
-from trimtab.rules.fit import NEVER, book_quotas, link_rate, request_left, take
+from trimtab.rules.fit import NEVER, amount, book_quotas, link_rate, request_left, take
 from trimtab.sim import heap
+from trimtab.sim.lend import lay_out
 from trimtab.sim.log import E_STARTED, note
-from trimtab.sim.meter import change_load, hold_share, piece_use
+from trimtab.sim.meter import SLACK, change_load, change_service, hold_share, piece_use
 
 
 @inner
@@ -32,8 +33,25 @@ def add_piece(w, c, run, node, count, devices):
     state.pieces += 1
     w.runs[c, run].piece = piece
     job, shape = w.runs[c, run].job, w.runs[c, run].shape
+    occupy_node(w, c, node, job, shape, count, 1)
+
+
+@inner
+def occupy_node(w, c, node, job, shape, count, sign):
+    """The load of instances that come to a node (sign 1) or leave it (sign -1)."""
     used, draw = piece_use(w, c, job, node, count, shape)
-    change_load(w, c, node, used, draw)
+    if w.conf[0].lends == 1:
+        state, driver = w.node_state[c, node], w.nodes[c, node].driver
+        if w.truth[c, job].service == 1:
+            # what services reserve is kept from batch jobs by the estimate of their use alone
+            held = count * amount(w.demand[c, job, driver], w.scale[shape])
+            state.reserved += sign * held
+            w.free[c, node, driver] += sign * held
+            change_service(w, c, node, sign * used)
+            lay_out(w, c, node)
+        else:
+            state.batch += sign * count
+    change_load(w, c, node, sign * used, sign * draw)
 
 
 @inner
@@ -54,7 +72,7 @@ def add_pieces(w, c, run, at, count, reason):
 @inner
 def disturb(w, c, run):
     """A run has got its places: slow its new neighbours."""
-    if w.conf[0].interference == 1:
+    if w.conf[0].interference == 1 or w.conf[0].curved == 1:
         piece = w.runs[c, run].piece
         while piece >= 0:
             retune(w, c, w.pieces[c, piece].node, run)
@@ -80,12 +98,11 @@ def drop_pieces(w, c, run):
         w.node_state[c, node].pieces -= 1
         if w.node_state[c, node].pieces == 0 and w.node_state[c, node].up == 1:
             head.idle += 1
-        used, draw = piece_use(w, c, job, node, rec.count, shape)
-        change_load(w, c, node, -used, -draw)
+        occupy_node(w, c, node, job, shape, rec.count, -1)
         rec.next = head.free_piece
         head.free_piece = piece
         head.free_pieces += 1
-        if w.conf[0].interference == 1:
+        if w.conf[0].interference == 1 or w.conf[0].curved == 1:
             retune(w, c, node, run)
         piece = following
     w.runs[c, run].piece = -1
@@ -106,7 +123,10 @@ def speed(w, c, run, disturbed):
         node = w.pieces[c, piece].node
         rate = w.rate[kind, w.nodes[c, node].kind, rec.shape]
         if disturbed:
-            rate /= 1.0 + disturbance(w, c, node, run, kind)
+            if w.conf[0].interference == 1:
+                rate /= 1.0 + disturbance(w, c, node, run, kind)
+            if w.conf[0].curved == 1:
+                rate *= pace(w, c, node, kind)
         slowest = min(slowest, rate)
         if w.link.shape[0] > 1:
             other = w.pieces[c, piece].next
@@ -123,7 +143,7 @@ def speed(w, c, run, disturbed):
 def set_speed(w, c, run, delay_s, asked_s):
     """Speed and ends of a run that has just got its places; its neighbours there are slowed too."""
     rec, head = w.runs[c, run], w.head[c]
-    rec.rate = speed(w, c, run, w.conf[0].interference == 1)
+    rec.rate = speed(w, c, run, w.conf[0].interference == 1 or w.conf[0].curved == 1)
     # what the request promises: known speeds and links, but not what neighbours do. Summed as a
     # plan
     # sums it, so that a job is expected to end at the same instant before and after it starts.
@@ -134,15 +154,36 @@ def set_speed(w, c, run, delay_s, asked_s):
 
 @inner
 def disturbance(w, c, node, run, kind):
-    """Extra time a second that the other runs on the node cost."""
+    """Extra time a second that the other instances on the node cost one of the run."""
     total = 0.0
     piece = w.node_state[c, node].piece
     while piece >= 0:
-        other = w.pieces[c, piece].run
-        if other != run:
-            total += w.slow[kind, w.jobs[c, w.runs[c, other].job].kind]
+        other, count = w.pieces[c, piece].run, w.pieces[c, piece].count
+        if other == run:
+            total += w.slow[kind, kind] * (count - 1)
+        else:
+            total += w.slow[kind, w.jobs[c, w.runs[c, other].job].kind] * count
         piece = w.pieces[c, piece].after
     return total
+
+
+@inner
+def pace(w, c, node, kind):
+    """Share of its speed that a kind of job has at the node's load: 1 up to the knee, a straight
+    line from there to its floor at load 1; above, batch jobs share what services leave.
+    """
+    knee, floor = w.curve[kind, 0], w.curve[kind, 1]
+    state = w.node_state[c, node]
+    if state.load <= knee:
+        return 1.0
+    if state.load <= 1.0 + SLACK:
+        over = min(state.load, 1.0) - knee
+        return 1.0 - (1.0 - floor) * over / (1.0 - knee) if over > 0.0 else 1.0
+    batch = state.used - state.service
+    if batch <= 0.0:
+        return floor
+    left = w.capacity[c, node, w.nodes[c, node].driver] - state.service
+    return floor * min(max(left, 0.0) / batch, 1.0)
 
 
 @inner
@@ -169,8 +210,13 @@ def set_end(w, c, run):
 @inner
 def retune(w, c, node, but):
     """Neighbours on a node changed: set the speed of every other run there anew."""
-    head = w.head[c]
-    piece = w.node_state[c, node].piece
+    head, state = w.head[c], w.node_state[c, node]
+    if w.conf[0].interference == 0:
+        knee = w.conf[0].knee
+        if state.load <= knee and state.tuned <= knee:
+            return  # all run at full speed, as they did
+        state.tuned = state.load
+    piece = state.piece
     while piece >= 0:
         run = w.pieces[c, piece].run
         if run != but:
@@ -190,6 +236,7 @@ def begin_run(w, c, job, shape, at, count, delay_s, reason):
     It works from `delay_s` on.
     """
     head = w.head[c]
+    head.moved_s = head.now_s
     run = head.free_run
     rec, state = w.runs[c, run], w.state[c, job]
     head.free_run = rec.sibling

@@ -14,9 +14,10 @@ from trimtab.columns import SO_FAR, STATE, TOTALS
 from trimtab.compiled import interruptible
 from trimtab.core import Cluster, Profile, Status, Workload
 from trimtab.errors import PolicyError, TraceError
-from trimtab.rules.names import BACKFILLS, ORDERS, Rule, parse
+from trimtab.rules.names import BACKFILLS, ORDERS, Rule, at_limit, parse
 from trimtab.rules.world import World
 from trimtab.sim import kernel, loop, pool
+from trimtab.sim.lending import lends, set_lending
 from trimtab.sim.world import Models, check_hostable, fitted, grown, make_world
 
 FIRST_DYNAMIC = ORDERS["wfp3"]
@@ -55,8 +56,14 @@ def simulate(
     world = make_world([workload], [cluster], profile, models, log=4096 if log else 0)
     loop.set_rank(world, 0, found.order)
     kernel.reset(world, 0)
+    world = set_lending(world, workload, cluster, found.estimate, found.limit)
     world = run_world(world, found, progress)
     waiting = int(world.head[0]["waiting"])
+    if waiting and lends(world):
+        raise PolicyError(
+            f"rule {rule} left {waiting} jobs waiting for room that services never leave for long "
+            f"enough; choose a higher limit, such as {at_limit(rule, 1.0)}"
+        )
     if waiting:
         raise PolicyError(
             f"rule {rule} left {waiting} jobs waiting while nothing runs and nothing will happen: "
@@ -119,6 +126,7 @@ def is_pool(
         and (profile is None or ((profile.rate == 1).all() and not profile.slow.any()))
         and (profile is None or (profile.quality == 1).all())
         and workload.quotas is None
+        and cluster.lending is None
         and not len(cluster.gates)
         and not len(plain.outages)
         and plain.startup_s == 0

@@ -13,6 +13,7 @@ from trimtab.columns import JOB, NODE, NODE_STATE, PIECE, RUN, SO_FAR, STATE, TO
 from trimtab.core import Cluster, Mix, Profile, Workload
 from trimtab.errors import TraceError
 from trimtab.rules.world import CONF, ENTRY, HEAD, LOG, OUTAGE, World
+from trimtab.sim.lending import check_lending, estimate_of, lending_arrays, lending_conf
 from trimtab.site import GATE, WHOLE
 
 
@@ -23,7 +24,8 @@ class Models:
     startup_s: float = 0.0  # before a run makes progress
     move_s: float | None = None  # that a move or resize takes; None = startup_s
     live_migration: bool = False  # a move loses nothing; else it is a stop and a start
-    interference: bool = True  # neighbours slow a job by Profile.slow
+    interference: bool = True  # neighbours slow a job by Profile.slow, load by Profile.curve
+    lends: bool = True  # batch jobs may book what services leave, where the cluster lends it
     links: bool = True  # a gang across regions runs at Cluster.link
     power: bool = True
     window_s: float = 300.0  # length of a window of recent load
@@ -234,6 +236,12 @@ def make_world(
     conf["interference"] = models.interference and bool(np.any(profile.slow))
     conf["pattern_step_s"] = first_w.pattern_step_s
     conf["log"] = log > 0
+    lending = first_c.lending if models.lends else None
+    if lending is not None:
+        check_lending(lending, first_c)
+    lending_conf(conf, lending, profile, models.interference)
+    pinned = max(int((w.truth["pinned"] > 0).sum()) for w in workloads)
+    runs, pieces = runs + pinned, pieces + pinned
     cancels = [np.flatnonzero(np.isfinite(w.truth["cancel_s"])) for w in workloads]
     words, heads = (jobs + 63) // 64, (jobs + 4095) // 4096
     amounts, shares = (count, nodes, resources), (count, nodes, devices)
@@ -301,7 +309,10 @@ def make_world(
         prefer=np.zeros((count, likes), np.int64),
         held=np.zeros((count, tenants, resources)),
         share=np.zeros((count, tenants)),
+        **lending_arrays(count, nodes, lending, first_c, profile),
     )
+    if lending is not None:
+        world.head["estimate"] = estimate_of(lending.estimate)
     for c in range(count):
         _lay(world, c, workloads[c], clusters[c], cancels[c])
     return world

@@ -12,6 +12,7 @@ from trimtab.core import (
     Cluster,
     Decision,
     Event,
+    Limit,
     Move,
     Reject,
     Resize,
@@ -74,6 +75,7 @@ def _check_refusals(backend: Backend) -> None:
         Move(job, (0,)),
         Resize(job, 0),
         Reject(len(snapshot.jobs) + 7),
+        Limit(-1.0),
     ]
     for decision in impossible:
         _refused(backend, decision, f"{decision} is impossible and must be refused")
@@ -112,6 +114,10 @@ def _apply(backend: Backend, decision: Decision) -> Event:
         return answer
     after = backend.snapshot()
     rule = f"{decision} was accepted but the very next snapshot does not show it"
+    if isinstance(decision, Limit):
+        regions = slice(None) if decision.region < 0 else decision.region
+        assert (after.limit[regions] == decision.share).all(), f"{rule}: limit {after.limit}"
+        return answer
     job = decision.job
     mine = after.runs["job"][after.running] == job
     if isinstance(decision, Start):

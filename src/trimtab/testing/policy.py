@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from trimtab.core import Decision, Event, Policy, Snapshot, Status, Wait, What
+from trimtab.core import Decision, Event, Limit, Policy, Snapshot, Status, Wait, What
 from trimtab.policies import named
 from trimtab.run import MOST_ROUNDS, run
 from trimtab.sim.backend import SimBackend
@@ -83,7 +83,7 @@ def _decide(where: str, policy: Policy, twin: Policy, backend: SimBackend) -> li
 
 
 def _names_what_exists(where: str, decision: Decision, snapshot: Snapshot) -> None:
-    if isinstance(decision, Wait):
+    if isinstance(decision, Limit | Wait):
         return
     submitted = snapshot.jobs["instances"] > 0
     assert 0 <= decision.job < len(submitted) and submitted[decision.job], (

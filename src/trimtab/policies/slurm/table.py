@@ -117,7 +117,7 @@ def node_slots(
 ) -> int:
     return slots_in(
         w.jobs[0], w.demand[0], job, w.scale[0], w.nodes[0, node].gpus, free[0, node],
-        gpu_free[0, node], gpu_mem[0, node], 1 if alone else needs(w, job),
+        gpu_free[0, node], gpu_mem[0, node], 1 if alone else needs(w, job), -1, 0.0,
     )  # fmt: skip
 
 

@@ -1,0 +1,142 @@
+"""What services leave and batch jobs may book: readings of their use, and what is foreseen of it.
+
+A node's free amount of its driving resource is, for batch jobs,
+
+    limit x capacity - estimate of what services use - what batch jobs have booked
+
+so that whatever asks what fits asks this too. The first part is laid out here, in whole quanta,
+whenever a reading comes, a limit is set or a service comes or goes. `World.ahead` holds what an
+estimate adds for jobs that run longer than the shortest horizon.
+"""
+
+import math
+
+import numpy as np
+
+from trimtab.columns import QUANTUM
+from trimtab.compiled import compiled, inner
+from trimtab.rules.names import ESTIMATES
+from trimtab.rules.place import mixed
+from trimtab.rules.world import World
+
+NATIVE, NOW, DEVIATION, P95 = (ESTIMATES[name] for name in ("native", "now", "deviation", "p95"))
+PEAK, TREND, ORACLE = (ESTIMATES[name] for name in ("peak", "trend", "oracle"))
+PART = 6  # the short window is this part of all readings
+HIGH = 0.95
+
+
+@inner
+def read_use(w: World, c: int, node: int, step: int) -> None:
+    """Take the node's reading of this step of use, unless it is not due or goes missing."""
+    conf, state = w.conf[0], w.node_state[c, node]
+    ring, kept = w.past.shape[2], w.reading.shape[2]
+    w.past[c, node, step % ring] = state.service
+    comes = step % conf.every == 0 and step >= conf.late
+    if comes and (conf.missing <= 0.0 or mixed(conf.read_seed, step, node) >= conf.missing):
+        state.read = w.past[c, node, (step - conf.late) % ring]
+        w.reading[c, node, state.reads % kept] = state.read
+        state.reads += 1
+        state.read_step = step - conf.late
+    if state.reads > 0 and step - state.read_step > conf.stale:
+        state.read = -1.0
+
+
+@inner
+def back(w: World, c: int, node: int, i: int) -> float:
+    """The i-th reading before the last."""
+    return w.reading[c, node, (w.node_state[c, node].reads - 1 - i) % w.reading.shape[2]]
+
+
+@inner
+def mean_and_deviation(w: World, c: int, node: int, first: int, count: int) -> tuple[float, float]:
+    """Of `count` readings, the last of which is the `first` before the newest."""
+    mean = square = 0.0
+    for i in range(first, first + count):
+        mean += back(w, c, node, i)
+    mean /= count
+    for i in range(first, first + count):
+        square += (back(w, c, node, i) - mean) ** 2
+    return mean, math.sqrt(square / count)
+
+
+@inner
+def percentile(w: World, c: int, node: int, count: int) -> float:
+    """The 95th percentile of the last readings, between two of them in proportion, as NumPy's."""
+    place = HIGH * (count - 1)
+    below = math.floor(place)
+    most = count - below  # so many of the largest are needed
+    top = np.full(most, -np.inf)  # largest last
+    for i in range(count):
+        value = back(w, c, node, i)
+        if value > top[0]:
+            k = 1
+            while k < most and top[k] < value:
+                top[k - 1] = top[k]
+                k += 1
+            top[k - 1] = value
+    if most == 1:
+        return top[0]
+    return top[0] + (top[1] - top[0]) * (place - below)
+
+
+@inner
+def estimate(w: World, c: int, node: int, h: int) -> float:
+    """What services are foreseen to use of the node at most over horizon h."""
+    state, kind = w.node_state[c, node], w.head[c].estimate
+    if kind == ORACLE:
+        nodes, steps = w.nodes.shape[1], w.foreseen.shape[1]
+        return w.foreseen[c, w.head[c].step % steps, node + h * nodes]
+    if kind == NATIVE or state.read < 0.0:
+        return state.reserved
+    count = min(state.reads, w.reading.shape[2])
+    short = max(min(w.reading.shape[2] // PART, count), 1)
+    if kind == NOW:
+        return state.read
+    if kind == P95:
+        return percentile(w, c, node, count)
+    if kind == PEAK:
+        most = state.read
+        for i in range(1, count):
+            most = max(most, back(w, c, node, i))
+        return most
+    mean, deviation = mean_and_deviation(w, c, node, 0, short)
+    if kind == DEVIATION:
+        return mean + deviation
+    foreseen = max(mean, state.read) + deviation
+    if count >= 2 * short:
+        before, _ = mean_and_deviation(w, c, node, short, short)
+        span_s = short * w.conf[0].every * w.conf[0].pattern_step_s
+        foreseen += max(mean - before, 0.0) / span_s * min(w.horizon[h], 3.0 * span_s)
+    return foreseen
+
+
+@inner
+def lay_out(w: World, c: int, node: int) -> None:
+    """Set anew what of a node is kept from batch jobs."""
+    state, driver = w.node_state[c, node], w.nodes[c, node].driver
+    cap, share = w.capacity[c, node, driver], w.limit[c, w.nodes[c, node].region]
+    first = estimate(w, c, node, 0)
+    kept = cap - math.floor((share * cap - first) / QUANTUM) * QUANTUM
+    w.free[c, node, driver] += state.kept - kept
+    state.kept = kept
+    varies = w.head[c].estimate in (TREND, ORACLE)
+    for h in range(w.horizon.shape[0]):
+        ahead = 0.0
+        if varies and h > 0:
+            ahead = max(estimate(w, c, node, h) - first, 0.0)
+        w.ahead[c, node, h] = ahead
+
+
+@compiled
+def set_limit(w: World, c: int, region: int, share: float, kind: int) -> None:
+    """Set the limit of a region (-1: of all) and, unless it is below 0, the estimate of all."""
+    head = w.head[c]
+    head.calm = 0
+    if kind >= 0:
+        head.estimate = kind
+    for g in range(w.limit.shape[1]):
+        if region < 0 or g == region:
+            w.limit[c, g] = share
+    for node in range(head.nodes):
+        if kind >= 0 or region < 0 or w.nodes[c, node].region == region:
+            lay_out(w, c, node)
