@@ -12,6 +12,7 @@ from trimtab.core import (
     Cluster,
     Decision,
     Event,
+    Lending,
     Profile,
     Shape,
     Snapshot,
@@ -294,3 +295,48 @@ def random_jobs(
         use=rng.choice([0.5, 1.0], count),
         **columns,
     )
+
+
+def lending_scene(
+    rng: np.random.Generator, *, count: int = 60
+) -> tuple[Workload, Cluster, Profile]:
+    """Six nodes in two regions that lend; two services a node whose use changes every 5 s; arrays,
+    gangs and jobs that wait for others. The second kind of job slows down with load.
+    """
+    nodes, steps = 6, 120
+    machine = cluster(
+        np.tile([16.0, 64.0], (nodes, 1)),
+        resources=("cpu", "mem_gb"),
+        region=np.arange(nodes) // 3,
+        regions=("a", "b"),
+        idle_w=100.0,
+        peak_w=300.0,
+    )
+    swing = 0.5 + 0.4 * np.sin(np.arange(steps) / 9 + rng.uniform(0, 6, (2 * nodes, 1)))
+    use = np.round(np.clip(swing + rng.normal(0, 0.1, (2 * nodes, steps)), 0.05, 1.0), 3)
+    batch = random_jobs(rng, count=count, span_s=300.0, exact=False)
+    demand = np.vstack([np.tile([6.0, 8.0], (2 * nodes, 1)), batch.demand[:, :2]])
+    services = 2 * nodes
+    after = [*([[]] * services), *([j + services for j in part] for part in parents_of(batch))]
+    jobs = batch.jobs
+    made = workload(
+        np.concatenate([np.zeros(services), jobs["submit_s"]]),
+        np.concatenate([np.full(services, np.inf), batch.truth["work_s"]]),
+        demand,
+        resources=("cpu", "mem_gb"),
+        request_s=np.concatenate([np.full(services, np.inf), jobs["request_s"]]),
+        kinds=("plain", "tuned"),
+        kind=np.concatenate([np.zeros(services), jobs["kind"]]),
+        instances=np.concatenate([np.ones(services), jobs["instances"]]),
+        gang=np.concatenate([np.ones(services), jobs["gang"]]),
+        checkpoint_s=np.concatenate([np.full(services, np.inf), jobs["checkpoint_s"]]),
+        service=np.arange(services + count) < services,
+        pinned=np.concatenate([1 + np.arange(services) // 2, np.zeros(count)]),
+        pattern=np.concatenate([np.arange(services), np.full(count, -1)]),
+        after=after,
+        patterns=use,
+        pattern_step_s=5.0,
+    )
+    lending = Lending(limit=0.9, readings=12, late=1, missing=0.1, back_off_s=20.0)
+    profile = replace(random_profile(), curve=np.array([[1.0, 1.0], [0.6, 0.5]]))
+    return made, replace(machine, lending=lending), profile

@@ -60,6 +60,7 @@ def reserve(place, seed, w, c, now_s, line, words, heads):
                 hold, first, holds, -np.inf, end_s, job, shape, rec.node, rec.count, rec.devices
             )
             piece = rec.next
+    lent = lent_now(w, c, hold, first)
     rank = bits.next_from(words, heads, c, 0)
     while rank >= 0 and w.conf[0].halt == 0:
         job = line[c, rank]
@@ -68,7 +69,7 @@ def reserve(place, seed, w, c, now_s, line, words, heads):
             if within(w, c, job, 0, step) < step:
                 break
             at = w.head[c].starts
-            start_s = earliest(place, seed, w, c, now_s, job, step, hold, first, holds)
+            start_s = earliest(place, seed, w, c, now_s, job, step, hold, first, holds, lent)
             if start_s == np.inf:
                 break
             run_s = w.conf[0].startup_s + request_left(w, c, job) / rate_on(w, c, job, 0, at, step)
@@ -99,7 +100,25 @@ def add(hold, first, holds, from_s, to_s, job, shape, node, count, devices):
 
 
 @inner
-def earliest(place, seed, w, c, now_s, job, step, hold, first, holds):
+def lent_now(w, c, hold, first):
+    """(N,) of the driving resource, beyond what runs leave: what services reserve, do not use and
+    so lend, less what a limit keeps. It is taken to stay as it is. No rows where nobody lends.
+    """
+    nodes = w.nodes.shape[1] if w.limit.shape[1] > 0 else 0
+    lent = np.empty(nodes)
+    for node in range(nodes):
+        driver = w.nodes[c, node].driver
+        lent[node] = w.free[c, node, driver] - w.capacity[c, node, driver]
+        h = first[node]
+        while h >= 0:
+            held = amount(w.demand[c, hold[h].job, driver], w.scale[hold[h].shape])
+            lent[node] += hold[h].count * held
+            h = hold[h].next
+    return lent
+
+
+@inner
+def earliest(place, seed, w, c, now_s, job, step, hold, first, holds, lent):
     """The first instant the job could run undisturbed to its expected end; places it there."""
     count = holds + 1 + 2 * w.gate.shape[1]
     times, turn = np.empty(count), np.empty(count, np.int64)
@@ -121,7 +140,7 @@ def earliest(place, seed, w, c, now_s, job, step, hold, first, holds):
             continue
         if time_s == np.inf:
             break
-        if placed_at(place, seed, w, c, time_s, job, step, hold, first):
+        if placed_at(place, seed, w, c, time_s, job, step, hold, first, lent):
             found = time_s
             break
     w.head[c].later_s = 0.0
@@ -130,7 +149,7 @@ def earliest(place, seed, w, c, now_s, job, step, hold, first, holds):
 
 
 @inner
-def placed_at(place, seed, w, c, time_s, job, step, hold, first):
+def placed_at(place, seed, w, c, time_s, job, step, hold, first, lent):
     """Whether the job finds places then that stay free until its expected end on them."""
     w.head[c].later_s = time_s
     least_s = 0.0  # a gang is as slow as its slowest node and worst link: known once it is placed
@@ -142,7 +161,7 @@ def placed_at(place, seed, w, c, time_s, job, step, hold, first):
                 rate = w.rate[w.jobs[c, job].kind, w.nodes[c, node].kind, 0]
                 run_s = w.conf[0].startup_s + request_left(w, c, job) / rate
                 span_s = max(run_s, least_s, GRACE_S)
-                free_throughout(w, c, node, time_s, time_s + span_s, hold, first)
+                free_throughout(w, c, node, time_s, time_s + span_s, hold, first, lent)
         if place_job(place, w, c, job, 0, step, False, seed, w.head[c].starts) < step:
             return False
         rate = rate_on(w, c, job, 0, w.head[c].starts, step)
@@ -180,7 +199,7 @@ def copy_amounts(w, c, save):
 
 
 @inner
-def free_throughout(w, c, node, from_s, to_s, hold, first):
+def free_throughout(w, c, node, from_s, to_s, hold, first, lent):
     """Write to the w the amounts of a node that stay free from `from_s` to `to_s`."""
     resources, devices = w.free.shape[2], w.nodes[c, node].gpus
     for r in range(resources):
@@ -191,7 +210,7 @@ def free_throughout(w, c, node, from_s, to_s, hold, first):
     mark = first[node]
     at_s = from_s  # usage can peak only here and where a hold begins inside the span
     while w.conf[0].halt == 0:  # holds by holds, which may be tens of thousands
-        free_at(w, c, node, at_s, hold, first)
+        free_at(w, c, node, at_s, hold, first, lent)
         while mark >= 0 and not (from_s < hold[mark].from_s < to_s):
             mark = hold[mark].next
         if mark < 0:
@@ -201,12 +220,14 @@ def free_throughout(w, c, node, from_s, to_s, hold, first):
 
 
 @inner
-def free_at(w, c, node, at_s, hold, first):
+def free_at(w, c, node, at_s, hold, first, lent):
     """Lower the node's amounts in the w to what is free at one instant."""
     resources, devices = w.free.shape[2], w.nodes[c, node].gpus
     free = np.empty(resources)
     for r in range(resources):
         free[r] = w.capacity[c, node, r]
+    if lent.shape[0] > 0:
+        free[w.nodes[c, node].driver] += lent[node]
     share, mem = np.empty(devices), np.empty(devices)
     for d in range(devices):
         share[d] = 1.0
