@@ -290,7 +290,7 @@ class Blocks:
         defaults = {
             "priority": 0.0, "deadline_s": np.inf, "gpu_share": 1.0, "gpu_mem_gb": 0.0,
             "checkpoint_s": np.inf, "node_kinds": np.uint64(0xFFFFFFFFFFFFFFFF), "shapes": 1,
-            "gang": 0, "gpus": 0, "tenant": 0, "cancel_s": np.inf, "pattern": -1,
+            "gang": 0, "gpus": 0, "tenant": 0, "cancel_s": np.inf, "pattern": -1, "pinned": 0,
         }  # fmt: skip
         rows = len(order)
         for name, value in defaults.items():
