@@ -49,6 +49,11 @@ ABOUT = {
     "awt_s": "seconds runnable and not running, mean over jobs",
     "ldi": "standard deviation of load between nodes, mean over the time in which jobs come",
     "tsr": f"share of jobs finished in time, never evicted (no deadline: {SLACK:g} x request)",
+    "harm": "share of what services used that they used on overloaded nodes, where a cluster lends",
+    "harm_added": "the same, less what they do to themselves",
+    "evictions": "evictions an instance of a batch job, where a cluster lends",
+    "lost_work": "share of the work done that no checkpoint kept, where a cluster lends",
+    "dag_jct_mean_s": "seconds from the submit of a job's first task to the end of its last",
     "gpu_allocation": "share of the GPUs allocated: time-mean, or at the end of a packing",
     "v": "geometric mean of the ratios to the reference policy; 1 = as good as it, more is better",
     "hyperscore": "100 [1 + (v^5 / (v^5 + 2))^2.1]: v on a scale of 100 to 200, in the same order",
@@ -144,6 +149,7 @@ def measure(result: Result) -> dict[str, float]:
         **_spread("jct", (state["end_s"] - jobs["submit_s"])[whole], "_s"),
         **_spread("wait", (state["start_s"] - jobs["submit_s"])[begun], "_s"),
         **_spread("bsld", slow),
+        **_of_dags(result, whole),
         "makespan_s": makespan_s,
         "throughput_per_h": 3600.0 * float(done.sum()) / makespan_s if makespan_s > 0 else 0.0,
         **_arriving(result, batch, whole),
@@ -172,6 +178,21 @@ def _spread(name: str, values: Array, unit: str = "") -> dict[str, float]:
     parts = dict(zip(PARTS, np.percentile(values, [int(part[1:]) for part in PARTS]).tolist()))
     spread = {"mean": mean, **parts, "max": float(values.max())}
     return {f"{name}_{part}{unit}": value for part, value in spread.items()}
+
+
+def _of_dags(result: Result, done: Array) -> dict[str, float]:
+    """The completion of jobs of several tasks, where a trace says which task is whose."""
+    dag = result.workload.meta.get("dag")
+    if dag is None:
+        return {}
+    rows = np.flatnonzero(done & (np.asarray(dag) >= 0))
+    if not len(rows):
+        return {}
+    _, of = np.unique(np.asarray(dag)[rows], return_inverse=True)
+    begin_s, end_s = np.full(of.max() + 1, np.inf), np.zeros(of.max() + 1)
+    np.minimum.at(begin_s, of, result.workload.jobs["submit_s"][rows])
+    np.maximum.at(end_s, of, result.state["end_s"][rows])
+    return {"dag_jct_mean_s": _mean(end_s - begin_s)}
 
 
 def _arriving(result: Result, batch: Array, done: Array) -> dict[str, float]:
@@ -230,12 +251,14 @@ def _papers(result: Result, batch: Array, done: Array) -> dict[str, float]:
     """UTI, AWT, LDI and TSR of the hierarchy paper, as docs/metrics.md defines them."""
     state, jobs, arrived = result.state, result.workload.jobs, result.arrived
     runnable_s = np.fmax(jobs["submit_s"], state["queued_s"])  # once its parents have finished
+    plans, spare_s = result.workload.meta.get("in_time", (SLACK, 0.0))
     limit_s = np.where(
         np.isfinite(jobs["deadline_s"]),
         jobs["deadline_s"],
-        runnable_s + SLACK * jobs["request_s"],
+        runnable_s + plans * jobs["request_s"] + spare_s,
     )
     in_time = done & (state["end_s"] <= limit_s) & (state["tries"] == 0) & (state["stops"] == 0)
+    in_time &= state["evicted"] == 0
     found = {
         "awt_s": _mean(state["waited_s"][batch]),
         "tsr": float(in_time.sum()) / max(int(batch.sum()), 1),
@@ -243,10 +266,29 @@ def _papers(result: Result, batch: Array, done: Array) -> dict[str, float]:
     if arrived is None or not arrived["time_s"] > 0:
         return found
     raw, useful = _used(result, batch)
+    found["ldi"] = float(arrived["imbalance_s"]) / float(arrived["time_s"])
+    if result.cluster.lending is not None:
+        return found | _lent(result, batch, useful)
     share = float(arrived["held_s"]) / max(float(arrived["contended_s"]), 1e-300)
-    return found | {
-        "uti": share * (useful / raw if raw > 0 else 1.0),
-        "ldi": float(arrived["imbalance_s"]) / float(arrived["time_s"]),
+    return found | {"uti": share * (useful / raw if raw > 0 else 1.0)}
+
+
+def _lent(result: Result, batch: Array, useful_s: float) -> dict[str, float]:
+    """What lending gave and cost, over the span of arrivals; `useful_s` of the whole cluster."""
+    arrived, work = result.arrived, result.workload
+    if arrived is None:
+        return {}
+    r = result.cluster.resources.index(scarce(result.cluster))
+    capacity_s = float(result.cluster.capacity[:, r].sum() * arrived["time_s"])
+    served_s = max(float(arrived["service_s"]), 1e-300)
+    worked_s = float(arrived["work_s"] + arrived["lost_s"])
+    instances = max(int(work.jobs["instances"][batch].sum()), 1)
+    return {
+        "uti": float(arrived["service_s"]) / capacity_s + useful_s / float(arrived["time_s"]),
+        "harm": float(arrived["harmed_s"]) / served_s,
+        "harm_added": float(arrived["harmed_s"] - arrived["own_harm_s"]) / served_s,
+        "evictions": float(result.state["evicted"][batch].sum()) / instances,
+        "lost_work": float(arrived["lost_s"]) / worked_s if worked_s > 0 else 0.0,
     }
 
 

@@ -128,7 +128,7 @@ def read_machine_usage(path: str | Path) -> Samples:
     """
     path = Path(path)
     data = next(members(path), ("", b""))[1]
-    table = _csv(
+    table = csv_table(
         data,
         f"{path}",
         ",",
@@ -137,13 +137,13 @@ def read_machine_usage(path: str | Path) -> Samples:
         skip_rows=int(data.startswith(b"machine_id")),  # some copies have a header
     )
     machine = table["machine_id"].combine_chunks().dictionary_encode()
-    time_s = _floats(table, "time_stamp")
+    time_s = floats(table, "time_stamp")
     node = machine.indices.to_numpy()
     names = machine.dictionary.to_pylist()
     kept = np.isfinite(time_s) & ~np.isin(node, [row for row, name in enumerate(names) if not name])
     if not kept.any():
         raise TraceError(f"{path}: has no row with a machine_id and a time_stamp; give such rows")
-    measured = {name: _floats(table, column) for name, column in ALIBABA_MEASURES.items()}
+    measured = {name: floats(table, column) for name, column in ALIBABA_MEASURES.items()}
     for percent in measured.values():
         percent[(percent < 0) | (percent > 100)] = np.nan
     used, node = np.unique(node[kept], return_inverse=True)
@@ -276,13 +276,13 @@ def _bitbrains_csv(data: bytes, path: Path, name: str) -> dict[str, Array]:
     where = f"{path}" if name == path.name else f"{path / name}"
     types = dict.fromkeys(BITBRAINS_COLUMNS.values(), pa.float64())
     # a quick way to strip: the tabs stand only beside the semicolons
-    table = _csv(data.replace(b"\t", b""), where, ";", types)
+    table = csv_table(data.replace(b"\t", b""), where, ";", types)
     for column in BITBRAINS_COLUMNS.values():
         if column not in table.column_names:
             raise TraceError(
                 f"{where}:1: column {column!r} is missing; give the files of GWA-T-12 as published"
             )
-    return {key: _floats(table, column) for key, column in BITBRAINS_COLUMNS.items()}
+    return {key: floats(table, column) for key, column in BITBRAINS_COLUMNS.items()}
 
 
 def _read_opendc(path: Path) -> Samples:
@@ -304,12 +304,12 @@ def _read_opendc(path: Path) -> Samples:
     task = order[np.searchsorted(task_id, vm, sorter=order)][node]
     runs = np.argsort(node, kind="stable")  # by machine, each in the file's order
     node, task = node[runs], task[runs]
-    duration_s = _floats(fragments, "duration")[runs] / 1000
+    duration_s = floats(fragments, "duration")[runs] / 1000
     elapsed_s = np.cumsum(duration_s) - duration_s
     first = np.flatnonzero(np.diff(node, prepend=-1))
     elapsed_s -= elapsed_s[first][node]
-    begin_s = _floats(tasks, "submission_time")[task] / 1000 + elapsed_s
-    cpu = share(_floats(fragments, "cpu_usage")[runs], _floats(tasks, "cpu_capacity")[task])
+    begin_s = floats(tasks, "submission_time")[task] / 1000 + elapsed_s
+    cpu = share(floats(fragments, "cpu_usage")[runs], floats(tasks, "cpu_capacity")[task])
     steps = np.maximum(1, np.rint(duration_s / STEP_S)).astype(np.int64)
     step = np.arange(steps.sum()) - np.repeat(np.cumsum(steps) - steps, steps)
     return of_measures(
@@ -339,7 +339,7 @@ def _parquet(path: Path, role: str, needed: tuple[str, ...]) -> pa.Table:
     return table
 
 
-def _csv(
+def csv_table(
     data: bytes, where: str, delimiter: str, types: dict[str, pa.DataType], **rows: Any
 ) -> pa.Table:
     try:
@@ -354,7 +354,7 @@ def _csv(
         raise TraceError(f"{where}: {error}; correct or drop the row") from None
 
 
-def _floats(table: pa.Table, name: str) -> Array:
+def floats(table: pa.Table, name: str) -> Array:
     """A column with NaN where it is empty."""
     return table[name].cast(pa.float64()).to_numpy().copy()
 

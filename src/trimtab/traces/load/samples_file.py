@@ -24,12 +24,19 @@ from trimtab.traces.load.cpu_use import (
     read_machine_usage,
     read_planetlab,
 )
+from trimtab.traces.load.container_use import (
+    CLUSTER_COLUMNS,
+    CONTAINER_COLUMNS,
+    read_cluster_usage,
+    read_container_usage,
+)
 from trimtab.traces.readers.parquet import write_table
 
 SCHEMA_VERSION = 1
 KEY = b"trimtab.samples"
 KNOWN = (
-    "samples that trimtab saved (.parquet), Alibaba's machine_usage (.csv, also packed), "
+    "samples that trimtab saved (.parquet), Alibaba's machine_usage, container_usage or the mean of "
+    "its cluster (.csv, also packed), "
     "PlanetLab (a folder of days or its archive), Bitbrains (a folder of .csv files or its "
     "archive, or OpenDC's fragments and tasks .parquet)"
 )
@@ -100,6 +107,8 @@ def load_samples(path: str | Path) -> Samples:
 READERS = {  # kind of load: its reader
     "saved": load_samples,
     "alibaba": read_machine_usage,
+    "containers": read_container_usage,
+    "cluster": read_cluster_usage,
     "planetlab": read_planetlab,
     "bitbrains": read_bitbrains,
 }
@@ -152,6 +161,12 @@ def _text_kind(data: bytes) -> str:
     if line.startswith(BITBRAINS_COLUMNS["time"]):
         return "bitbrains"
     fields = line.split(",")
+    if tuple(fields) == CLUSTER_COLUMNS:
+        return "cluster"
+    if len(fields) == len(CONTAINER_COLUMNS) and (
+        fields[0] == CONTAINER_COLUMNS[0] or _is_number(fields[2])
+    ):
+        return "containers"
     if len(fields) == len(ALIBABA_COLUMNS) and (
         fields[0] == ALIBABA_COLUMNS[0] or _is_number(fields[1])
     ):

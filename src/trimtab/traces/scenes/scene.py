@@ -12,10 +12,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from trimtab.build import uniform_profile
 from trimtab.core import Cluster, Profile, Workload
 from trimtab.errors import TraceError, TrimtabError
 from trimtab.traces import check_no_machine, is_prepared, read
+from trimtab.traces.colocated import scene as colocated
 from trimtab.traces.readers import openb, pai
 from trimtab.traces.readers.packed import read_bytes
 from trimtab.traces.readers.swf import on_nodes, swf_cluster
@@ -68,12 +71,16 @@ def open_scene(
         raise TraceError(
             f"{trace}: --start {start} --jobs {jobs} selects nothing; give 0 or more, 1 or more"
         )
+    if trace.partition(":")[0] in colocated.BY_NAME:
+        check_no_machine(trace, nodes, machine)
+        made = colocated_scene(trace, cluster, seed, jobs, load)
+        return _fixed(made, estimate, None, gpu_jobs, seed, lenient)
     if trace.partition(":")[0] in synthetic.BY_NAME:
         check_no_machine(trace, nodes, machine)
         made = made_scene(trace, cluster, seed, jobs)
         return _fixed(made, estimate, load, gpu_jobs, seed, lenient)
     if not Path(trace).exists():
-        names = ", ".join(synthetic.BY_NAME)
+        names = ", ".join([*synthetic.BY_NAME, *colocated.BY_NAME])
         raise TraceError(
             f"{trace}: no such file, and not a generator ({names}); give a trace or one of these, "
             "with settings if need be, such as adlro:load=0.7"
@@ -125,6 +132,23 @@ def made_scene(trace: str, cluster: str | None, seed: int, jobs: int | None) -> 
             raise
         raise TraceError(f"{trace}: {problem}") from problem
     return Scene(work, nodes, profile, trace, True)
+
+
+def colocated_scene(
+    trace: str, cluster: str | None, seed: int, jobs: int | None, load: float | None
+) -> Scene:
+    """A scene whose services, machines and batch jobs are made together."""
+    name, params = settings(trace, colocated.BY_NAME)
+    if cluster is not None or jobs is not None:
+        option = f"--cluster {cluster}" if cluster is not None else f"--jobs {jobs}"
+        raise TraceError(
+            f"{trace}: {option} does not go with it: it makes its own machines, and as many jobs "
+            f"as its load wants; give {name}:machines=500,load=0.9"
+        )
+    if load is not None:
+        params["load"] = load
+    made = colocated.BY_NAME[name](rng=np.random.default_rng(seed), **params)
+    return Scene(*made, trace, True)
 
 
 def settings(text: str, known: Mapping[str, Callable[..., Any]]) -> tuple[str, dict[str, Any]]:
