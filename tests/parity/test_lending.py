@@ -15,7 +15,12 @@ PLACED = ("first", "calm", "swift", "best", "worst", "dot", "cosine")
 CASES = [
     (f"{order}{backfill}+{PLACED[e % len(PLACED)]}+{estimate}@{1.2 - 0.1 * (e % 4):g}", e)
     for e, estimate in enumerate(ESTIMATES)
-    for order, backfill in (("smallest-area", ""), ("fcfs", "+easy"), ("sjf", "+conservative"))
+    for order, backfill in (
+        ("smallest-area", ""),
+        ("fcfs", "+easy"),
+        ("sjf", "+conservative"),
+        ("smallest-area", "+greedy"),
+    )
 ]
 
 

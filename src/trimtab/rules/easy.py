@@ -9,7 +9,9 @@ from trimtab.rules.fit import (
     book_quotas,
     expected_end,
     hopeless,
+    is_refused,
     next_edge,
+    refuse_like,
     request_left,
     slots,
     take,
@@ -35,7 +37,7 @@ def fill(order, place, seed, w, c, now_s, line, words, heads, head):
     while rank >= 0 and w.conf[0].halt == 0:
         job = line[c, rank]
         passed = rank == head or (order == DRF and planned(w, c, job))
-        if not passed and w.refused[c, w.jobs[c, job].like] != w.head[c].pass_no:
+        if not passed and not is_refused(w, c, job):
             fill_one(place, seed, w, c, now_s, job, blocked)
         rank = bits.next_from(words, heads, c, rank + 1)
 
@@ -46,13 +48,6 @@ def planned(w, c, job):
         if w.entry[c, i].job == job:
             return True
     return False
-
-
-@inner
-def refuse_like(w, c, job):
-    """Note that such a request fits nowhere in this pass; not where it matters how long it is."""
-    if w.gate.shape[1] == 0 and w.ahead.shape[2] == 0:
-        w.refused[c, w.jobs[c, job].like] = w.head[c].pass_no
 
 
 @inner

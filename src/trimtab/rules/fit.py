@@ -11,6 +11,7 @@ import numpy as np
 
 from trimtab.columns import QUANTUM
 from trimtab.compiled import inner
+from trimtab.rules import bits
 
 NEVER = np.uint64(0)
 ONE = np.uint64(1)
@@ -48,12 +49,18 @@ def held_ahead(w, c, node, job):
     """What services may yet take of the node's driving resource while the job runs, beyond what
     its free amount leaves out already.
     """
-    if w.ahead.shape[2] == 0:
+    if w.head[c].varies == 0:
         return 0.0
+    return w.ahead[c, node, horizon_of(w, c, job)]
+
+
+@inner
+def horizon_of(w, c, job):
+    """The shortest of the horizons that the job's request does not exceed, or the last."""
     run_s, h = request_left(w, c, job), 0
     while h < w.horizon.shape[0] - 1 and w.horizon[h] < run_s:
         h += 1
-    return w.ahead[c, node, h]
+    return h
 
 
 @inner
@@ -90,22 +97,31 @@ def slots_in(jobs, demand, job, scale, devices, free, gpu_free, gpu_mem, limit, 
 
 
 @inner
+def has_amounts(w, c, node, job, shape):
+    """Whether the node has enough free of every resource for one instance: most lack that."""
+    for r in range(w.free.shape[2]):
+        wants = amount(w.demand[c, job, r], w.scale[shape])
+        if w.free[c, node, r] < wants and wants > 0.0:
+            return False
+    return True
+
+
+@inner
 def fits(w, c, node, job, shape):
     """Whether one instance fits on the node now."""
+    for r in range(w.free.shape[2]):
+        if w.free[c, node, r] < amount(w.demand[c, job, r], w.scale[shape]):
+            return False
     if not allowed(w, c, node, job, shape):
         return False
     if w.quota_cap.shape[1] > 0 and not may_begin(w, c, job, shape):
         return False
-    scale = w.scale[shape]
-    for r in range(w.free.shape[2]):
-        if w.free[c, node, r] < amount(w.demand[c, job, r], scale):
-            return False
-    if w.ahead.shape[2] > 0:
+    if w.head[c].varies == 1:
         driver = w.nodes[c, node].driver
-        wants = amount(w.demand[c, job, driver], scale)
+        wants = amount(w.demand[c, job, driver], w.scale[shape])
         if w.free[c, node, driver] - held_ahead(w, c, node, job) < wants and wants > 0.0:
             return False
-    gpus = int(w.jobs[c, job].gpus * scale)
+    gpus = int(w.jobs[c, job].gpus * w.scale[shape])
     if gpus == 0:
         return True
     share = w.jobs[c, job].gpu_share
@@ -308,16 +324,45 @@ def find_most(w, c):
         w.most[c, r] = 0.0
     head.most_whole, head.most_share = 0, 0.0
     for node in range(w.nodes.shape[1]):
-        if w.node_state[c, node].up == 0:
-            continue
-        for r in range(w.free.shape[2]):
-            w.most[c, r] = max(w.most[c, r], w.free[c, node, r])
-        whole = 0
-        for d in range(w.nodes[c, node].gpus):
-            head.most_share = max(head.most_share, w.gpu_free[c, node, d])
-            if w.gpu_free[c, node, d] == 1.0:
-                whole += 1
-        head.most_whole = max(head.most_whole, whole)
+        if w.node_state[c, node].up == 1:
+            raise_most(w, c, node)
+
+
+@inner
+def raise_most(w, c, node):
+    """The node may have more free of something than any other."""
+    head = w.head[c]
+    for r in range(w.free.shape[2]):
+        w.most[c, r] = max(w.most[c, r], w.free[c, node, r])
+    whole = 0
+    for d in range(w.nodes[c, node].gpus):
+        head.most_share = max(head.most_share, w.gpu_free[c, node, d])
+        if w.gpu_free[c, node, d] == 1.0:
+            whole += 1
+    head.most_whole = max(head.most_whole, whole)
+
+
+@inner
+def refuse_like(w, c, job):
+    """Note that such a request fits nowhere in this pass, nor one like it that runs longer."""
+    if w.gate.shape[1] > 0:
+        return  # there it matters more closely how long it runs
+    like = w.jobs[c, job].like
+    w.refused[c, like] = max(w.refused[c, like], refusal(w, c, job))
+
+
+@inner
+def is_refused(w, c, job):
+    """Whether such a request, as long or shorter, fits nowhere in this pass."""
+    return w.refused[c, w.jobs[c, job].like] >= refusal(w, c, job)
+
+
+@inner
+def refusal(w, c, job):
+    """A number that grows from pass to pass, and within one as jobs are shorter."""
+    last = max(w.horizon.shape[0] - 1, 0)
+    shorter = last - horizon_of(w, c, job) if w.head[c].varies == 1 else last
+    return w.head[c].pass_no * (last + 1) + shorter
 
 
 @inner
@@ -330,6 +375,23 @@ def hopeless(w, c, job):
     if rec.gpus == 0:
         return False
     return rec.gpu_share > head.most_share or (rec.gpu_share == 1.0 and rec.gpus > head.most_whole)
+
+
+@inner
+def free_up(w, c, node):
+    """Note that the node has more room than the last pass saw."""
+    if not bits.has(w.freed_words, c, node):
+        bits.put(w.freed_words, w.freed_heads, c, node)
+        w.head[c].freed += 1
+
+
+@inner
+def forget_freed(w, c):
+    w.head[c].freed = 0
+    for i in range(w.freed_words.shape[1]):
+        w.freed_words[c, i] = bits.ZERO
+    for i in range(w.freed_heads.shape[1]):
+        w.freed_heads[c, i] = bits.ZERO
 
 
 @inner

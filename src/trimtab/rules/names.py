@@ -1,5 +1,5 @@
 """Rules by name: `order[+backfill][+place][+estimate[@limit]]`, such as `sjf`, `wfp3+easy+fastest`
-or, on a cluster that lends what services leave, `smallest-area+calm+p95@0.9`.
+or, on a cluster that lends what services leave, `smallest-area+greedy+calm+p95@0.9`.
 """
 
 import math
@@ -24,7 +24,7 @@ ORDERS = {
     "las": 11,
     "drf": 12,
 }
-BACKFILLS = {"none": 0, "easy": 1, "conservative": 2}
+BACKFILLS = {"none": 0, "easy": 1, "conservative": 2, "greedy": 3}
 PLACES = {
     "first": 0,
     "best": 1,
@@ -67,6 +67,7 @@ ABOUT = {
     "none": "a blocked head blocks the queue",
     "easy": "later jobs start if they do not delay the head",
     "conservative": "later jobs start if they delay none before them",
+    "greedy": "every job in line that fits starts, and nobody is reserved for",
     "first": "the first node that fits",
     "best": "the fullest node that fits",
     "worst": "the emptiest node",

@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from trimtab.compiled import inner
+from trimtab.rules import bits
 from trimtab.rules.fit import (
     NEVER,
     ONE,
@@ -12,12 +13,14 @@ from trimtab.rules.fit import (
     amount,
     choose_devices,
     fits,
+    has_amounts,
     held_ahead,
     link_rate,
     slots,
     take,
 )
 from trimtab.rules.names import PLACES
+from trimtab.rules.sort import heap_up, sift
 
 FIRST, BEST, WORST, RANDOM, DOT = (
     PLACES[name] for name in ("first", "best", "worst", "random", "dot")
@@ -257,48 +260,96 @@ def place_job(place, w, c, job, shape, wanted, partial, seed, at):
 
     Returns how many were booked.
     """
-    nodes = w.nodes.shape[1]
+    return place_among(False, place, w, c, job, shape, wanted, partial, seed, at)
+
+
+@inner
+def next_node(freed, w, c, node):
+    """This node or the next, or -1; of those where room was made lately, if `freed`."""
+    if freed:
+        return bits.next_from(w.freed_words, w.freed_heads, c, node)
+    return node if node < w.nodes.shape[1] else -1
+
+
+@inner
+def place_among(freed, place, w, c, job, shape, wanted, partial, seed, at):
+    """The same on all nodes, or on those alone where room was made lately."""
     if at + wanted > w.entry.shape[1]:
         w.head[c].full = 1
         return 0
     if wanted == 1:
-        best = -1
-        best_score = NOWHERE
-        for node in range(nodes):
-            if fits(w, c, node, job, shape) and eligible(place, w, c, node, job, shape):
-                value = score(place, w, c, node, job, shape, seed)
-                if value > best_score:
-                    best, best_score = node, value
-                if place == FIRST:
-                    break
+        best = best_node(freed, place, w, c, job, shape, seed)
         if best < 0:
             return 0
         book_instance(w, c, best, job, shape, at)
         return 1
-    room = 0
-    for node in range(nodes):
-        w.slots[c, node] = 0
-        if eligible(place, w, c, node, job, shape):
-            w.slots[c, node] = slots(w, c, node, job, shape, w.free, w.gpu_free, w.gpu_mem, wanted)
-        room += w.slots[c, node]
-        if w.slots[c, node] > 0:
-            w.score[c, node] = score(place, w, c, node, job, shape, seed)
+    count = room = 0
+    nodes = np.empty(w.nodes.shape[1], np.int64)
+    node = next_node(freed, w, c, 0)
+    while node >= 0:
+        fit = 0
+        if has_amounts(w, c, node, job, shape) and eligible(place, w, c, node, job, shape):
+            fit = slots(w, c, node, job, shape, w.free, w.gpu_free, w.gpu_mem, wanted)
+        if fit > 0:
+            w.slots[c, node] = fit
+            nodes[count] = node
+            count += 1
+            room += fit
+        node = next_node(freed, w, c, node + 1)
     if room == 0 or (room < wanted and not partial):
         return 0
     wanted = min(room, wanted)
-    for k in range(wanted):
-        best = -1
-        for node in range(nodes):
-            if w.slots[c, node] > 0:
-                if best < 0 or w.score[c, node] > w.score[c, best]:
-                    best = node
-                if place == FIRST:
-                    break
-        book_instance(w, c, best, job, shape, at + k)
-        w.slots[c, best] -= 1
-        if w.slots[c, best] > 0:
-            w.score[c, best] = score(place, w, c, best, job, shape, seed)
+    if place == FIRST:
+        book_in_turn(w, c, job, shape, wanted, at, nodes)
+    else:
+        book_best(place, w, c, job, shape, wanted, seed, at, nodes, count)
     return wanted
+
+
+@inner
+def best_node(freed, place, w, c, job, shape, seed):
+    """The best node for one instance, or -1."""
+    best = -1
+    best_score = NOWHERE
+    node = next_node(freed, w, c, 0)
+    while node >= 0:
+        if fits(w, c, node, job, shape) and eligible(place, w, c, node, job, shape):
+            if place == FIRST:
+                return node
+            value = score(place, w, c, node, job, shape, seed)
+            if value > best_score:
+                best, best_score = node, value
+        node = next_node(freed, w, c, node + 1)
+    return best
+
+
+@inner
+def book_in_turn(w, c, job, shape, wanted, at, nodes):
+    """Fill one node after the other."""
+    i = 0
+    for k in range(wanted):
+        while w.slots[c, nodes[i]] == 0:
+            i += 1
+        book_instance(w, c, nodes[i], job, shape, at + k)
+        w.slots[c, nodes[i]] -= 1
+
+
+@inner
+def book_best(place, w, c, job, shape, wanted, seed, at, nodes, count):
+    """An instance at a time on the node that is best then: a heap, the lowest number first."""
+    keys, turn = np.empty(count), np.empty(count, np.int64)
+    for i in range(count):  # of two with one score the heap has the higher number first
+        keys[i] = score(place, w, c, nodes[count - 1 - i], job, shape, seed)
+    heap_up(keys, turn, count)
+    for k in range(wanted):
+        node = nodes[count - 1 - turn[0]]
+        book_instance(w, c, node, job, shape, at + k)
+        w.slots[c, node] -= 1
+        if w.slots[c, node] > 0:
+            keys[turn[0]] = score(place, w, c, node, job, shape, seed)
+        else:
+            keys[turn[0]] = NOWHERE
+        sift(keys, turn, 0, count)
 
 
 @inner

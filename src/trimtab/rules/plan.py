@@ -5,24 +5,18 @@ not is the blocked head. *EASY*: running jobs are expected to end at start + req
 earlier than a second from now; the shadow time is the first at which the head fits, counting all
 that end at that very time; a later job starts if it fits now and either ends by the shadow time or
 leaves the head room there. *Conservative*: every job in order gets the earliest reservation that
-delays none before it. An array counts instance by instance: it starts as many as fit, and blocks
-with the rest. A job that a quota holds back is passed over: it blocks and delays nobody.
+delays none before it. *Greedy*: later jobs start if they fit. An array counts instance by
+instance: it starts as many as fit, and blocks with the rest. A job that a quota holds back is
+passed over: it blocks and delays nobody.
 """
 
 import numpy as np
 
 from trimtab.compiled import compiled, inner
 from trimtab.rules import bits
-from trimtab.rules.easy import fill, fill_one, refuse_like
-from trimtab.rules.fit import (
-    GRACE_S,
-    book_quotas,
-    find_most,
-    hopeless,
-    put_off,
-    take,
-    within,
-)
+from trimtab.rules.easy import fill, fill_one
+from trimtab.rules.fit import GRACE_S, find_most, is_refused, put_off
+from trimtab.rules.greedy import fill_greedily, sort_fresh, try_start, undo
 from trimtab.rules.names import BACKFILLS
 from trimtab.rules.order import (
     DRF,
@@ -34,11 +28,10 @@ from trimtab.rules.order import (
     static_key,
     tenant_shares,
 )
-from trimtab.rules.place import place_job
 from trimtab.rules.reserve import reserve
 from trimtab.rules.sort import sort_turn
 
-EASY = BACKFILLS["easy"]
+EASY, GREEDY = BACKFILLS["easy"], BACKFILLS["greedy"]
 
 
 @inner
@@ -77,6 +70,8 @@ def plan(order, backfill, place, seed, w, c, now_s, line, words, heads):
     before = w.head[c].starts
     if head >= 0 and backfill == EASY:
         fill(order, place, seed, w, c, now_s, line, words, heads, head)
+    if backfill == GREEDY:
+        fill_greedily(order, place, seed, w, c, line, words, heads, head)
     undo(w, c)
     w.head[c].blocked = head
     w.head[c].fresh = 0
@@ -89,7 +84,7 @@ def plan(order, backfill, place, seed, w, c, now_s, line, words, heads):
 
 @inner
 def plan_arrivals(backfill, place, seed, w, c, now_s, rank):
-    """The same pass if only jobs arrived since the last and its head still blocks; else False.
+    """An EASY pass if only jobs arrived since the last and its head still blocks; else False.
 
     What was refused stays refused: nothing was freed, the time to the shadow only shrinks, and each
     would choose the same nodes again. That holds while no run counted there is late, which is while
@@ -97,7 +92,7 @@ def plan_arrivals(backfill, place, seed, w, c, now_s, rank):
     choose from.
     """
     head = w.head[c]
-    if head.calm == 0:
+    if head.calm == 0 or backfill == GREEDY:
         return False
     if backfill == EASY and head.known == 1 and now_s + GRACE_S > head.shadow_s:
         return False
@@ -110,25 +105,13 @@ def plan_arrivals(backfill, place, seed, w, c, now_s, rank):
         blocked = w.line[c, head.blocked]
         for i in range(head.fresh):
             job = w.fresh[c, i]
-            if w.refused[c, w.jobs[c, job].like] != head.pass_no:
+            if not is_refused(w, c, job):
                 fill_one(place, seed, w, c, now_s, job, blocked)
         undo(w, c)
     if head.starts > 0 and head.nodes > 1:
         return False  # who comes behind may now choose other nodes, and so fit
     head.fresh = 0
     return True
-
-
-@inner
-def sort_fresh(w, c, rank):
-    """Arrivals in queue order, by insertion: there are few."""
-    for i in range(1, w.head[c].fresh):
-        job = w.fresh[c, i]
-        j = i
-        while j > 0 and rank[c, w.fresh[c, j - 1]] > rank[c, job]:
-            w.fresh[c, j] = w.fresh[c, j - 1]
-            j -= 1
-        w.fresh[c, j] = job
 
 
 @inner
@@ -146,54 +129,6 @@ def begin_pass(w, c):
     w.head[c].full = 0
     w.head[c].pass_no += 1
     find_most(w, c)
-
-
-@inner
-def undo(w, c):
-    """Give back what the pass booked: applying its decisions books it for good."""
-    for i in range(w.head[c].starts - 1, -1, -1):
-        job, node, mask = w.entry[c, i].job, w.entry[c, i].node, w.entry[c, i].devices
-        take(w, c, node, job, 0, -1, mask, w.free, w.gpu_free, w.gpu_mem)
-    if w.quota_cap.shape[1] > 0:
-        let_go(w, c)
-    for i in range(w.head[c].stops - 1, -1, -1):
-        put_off(w, c, w.stop[c, i], -1)
-
-
-@inner
-def let_go(w, c):
-    """Take the starts of a pass off the quotas again."""
-    i = 0
-    while i < w.head[c].starts:
-        job = w.entry[c, i].job
-        end = i + 1
-        while end < w.head[c].starts and w.entry[c, end].job == job:
-            end += 1
-        book_quotas(w, c, job, 0, end - i, -1)
-        i = end
-
-
-@inner
-def try_start(place, seed, w, c, job):
-    """Book as much of the job as may start now; False where the rest of it lacks room.
-
-    What a quota holds back lacks none.
-    """
-    at = w.head[c].starts
-    left = w.state[c, job].left
-    i = at - 1
-    while i >= 0 and w.entry[c, i].job == job:  # an array, booked in part before
-        left -= 1
-        i -= 1
-    left = within(w, c, job, 0, left)
-    placed = 0
-    if left > 0 and not hopeless(w, c, job):
-        placed = place_job(place, w, c, job, 0, left, w.jobs[c, job].gang == 0, seed, at)
-    w.head[c].starts += placed
-    book_quotas(w, c, job, 0, placed, 1)
-    if placed < left:
-        refuse_like(w, c, job)
-    return placed == left
 
 
 @inner

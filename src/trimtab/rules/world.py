@@ -81,8 +81,12 @@ HEAD = np.dtype(
         ("room", "i8"),
         ("need", "i8"),
         ("fresh", "i8"),  # arrivals since
+        # the same of a greedy pass: what waits fits only on nodes where room was made since
+        ("settled", "i8"),
+        ("freed", "i8"),  # how many those are, World.freed_words which
         # where the cluster lends
         ("estimate", "i8"),  # of rules.names.ESTIMATES
+        ("varies", "i8"),  # 1 = the estimate hangs on how long a job runs: World.ahead is not all 0
         ("service", "f8"),  # that services use now, of all nodes
         ("harmed", "f8"),  # of that, on overloaded nodes
         ("own_harm", "f8"),  # of that, on nodes that services alone overload
@@ -205,6 +209,11 @@ FIELDS: dict[str, tuple[np.dtype[Any], int]] = {
     "later_gpu_mem": (F8, 3),
     "refused": (I8, 2),  # (C, J) by likeness: the pass in which such a request last failed
     "most": (F8, 2),  # (C, R) of any node in this pass: what is free
+    # of greedy passes
+    "freed_words": (U8, 2),  # (C, N / 64) nodes where room was made since the last, as bits
+    "freed_heads": (U8, 2),
+    "most_freed": (F8, 2),  # (C, R) the most that is free on any of them
+    "least": (F8, 2),  # (C, R) the least that any job asks which the last passes left waiting
     "queue": (I8, 2),  # (C, J) jobs that wait
     "turn": (I8, 2),  # (C, J) the same in the order of a pass
     "turn_words": (U8, 2),

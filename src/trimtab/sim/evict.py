@@ -6,7 +6,7 @@ import numpy as np
 
 from trimtab.compiled import inner
 from trimtab.rules import bits
-from trimtab.rules.fit import NEVER, amount, book_quotas, take
+from trimtab.rules.fit import NEVER, amount, book_quotas, free_up, take
 from trimtab.rules.world import World
 from trimtab.sim.life import kill_run
 from trimtab.sim.log import E_STOPPED, EVICTED, QUEUED, RUNNING, note
@@ -109,6 +109,7 @@ def shrink(w: World, c: int, run: int, count: int) -> None:
     state.attained_s += ran_s
     state.wasted_s += ran_s
     take(w, c, node, job, rec.shape, -count, NEVER, w.free, w.gpu_free, w.gpu_mem)
+    free_up(w, c, node)
     w.pieces[c, piece].count -= count
     rec.instances -= count
     state.active -= count
@@ -133,5 +134,5 @@ def come_back(w: World, c: int) -> None:
         if state.status == QUEUED:
             state.left += state.back
             bits.put(w.words, w.heads, c, w.rank[c, job])
-            head.calm = 0
+            head.calm = head.settled = 0
         state.back = 0

@@ -10,9 +10,9 @@ import numpy as np
 
 from trimtab.compiled import compiled, inner
 from trimtab.rules import bits
-from trimtab.rules.fit import amount, next_edge
+from trimtab.rules.fit import amount, forget_freed, next_edge
 from trimtab.sim.evict import come_back, evict_due, next_eviction
-from trimtab.sim.lend import lay_out, read_use
+from trimtab.sim.lend import lay_out, read_use, varies
 from trimtab.sim.life import cancel, enqueue, fail_job, finish_run, kill_run, submit
 from trimtab.sim.log import (
     CANCELLED,
@@ -42,7 +42,7 @@ def reset(w, c):
     head.pattern_s = w.conf[0].pattern_step_s if w.patterns.shape[0] > 0 else np.inf
     head.load_sum = head.load_square = head.power_w = head.held = 0.0
     head.submitted = head.outage = head.cancel = head.waiting = head.active = head.services = 0
-    head.heap = head.log = head.calm = head.fresh = 0
+    head.heap = head.log = head.calm = head.fresh = head.settled = 0
     head.later_s = 0.0
     w.quota_used[c] = 0.0
     head.batch_left = head.pinned = 0
@@ -78,6 +78,7 @@ def reset(w, c):
         w.words[c, i] = bits.ZERO
     for i in range(w.heads.shape[1]):
         w.heads[c, i] = bits.ZERO
+    forget_freed(w, c)
     for run in range(w.runs.shape[1]):
         w.runs[c, run].job = -1
         w.runs[c, run].sibling = run + 1
@@ -92,6 +93,7 @@ def reset(w, c):
     clear_totals(w.totals[c])
     clear_totals(w.arrived[c])
     if w.conf[0].lends == 1:
+        head.varies = 1 if varies(head.estimate) else 0
         for node in range(nodes):
             lay_out(w, c, node)
 
@@ -154,7 +156,7 @@ def node_down(w, c, node):
         note(w, c, E_STOPPED, job, node, 0, 0, run, NODE_FAILED)
     settle_node(w, c, node)
     w.head[c].idle -= 1
-    w.head[c].calm = 0
+    w.head[c].calm = w.head[c].settled = 0
     state.up = 0
     change_load(w, c, node, 0.0, 0.0)
 
@@ -167,7 +169,7 @@ def node_up(w, c, node):
     settle_node(w, c, node)
     state.up = 1
     w.head[c].idle += 1
-    w.head[c].calm = 0
+    w.head[c].calm = w.head[c].settled = 0
     change_load(w, c, node, 0.0, 0.0)
     note(w, c, E_STARTED, -1, node, 0, 0, -1, NODE_UP)
 

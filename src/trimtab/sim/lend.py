@@ -15,6 +15,7 @@ import numpy as np
 
 from trimtab.columns import QUANTUM
 from trimtab.compiled import compiled, inner
+from trimtab.rules.fit import free_up
 from trimtab.rules.names import ESTIMATES
 from trimtab.rules.place import mixed
 from trimtab.rules.world import World
@@ -111,19 +112,28 @@ def estimate(w: World, c: int, node: int, h: int) -> float:
 
 
 @inner
+def varies(kind: int) -> bool:
+    """Whether the estimate hangs on how long a job runs."""
+    return kind in (TREND, ORACLE)
+
+
+@inner
 def lay_out(w: World, c: int, node: int) -> None:
     """Set anew what of a node is kept from batch jobs."""
     state, driver = w.node_state[c, node], w.nodes[c, node].driver
     cap, share = w.capacity[c, node, driver], w.limit[c, w.nodes[c, node].region]
     first = estimate(w, c, node, 0)
     kept = cap - math.floor((share * cap - first) / QUANTUM) * QUANTUM
+    if kept < state.kept:
+        free_up(w, c, node)
     w.free[c, node, driver] += state.kept - kept
     state.kept = kept
-    varies = w.head[c].estimate in (TREND, ORACLE)
+    ahead = 0.0
     for h in range(w.horizon.shape[0]):
-        ahead = 0.0
-        if varies and h > 0:
-            ahead = max(estimate(w, c, node, h) - first, 0.0)
+        if w.head[c].varies == 1 and h > 0:  # what takes longer meets no lower a peak
+            ahead = max(estimate(w, c, node, h) - first, ahead)
+        if ahead < w.ahead[c, node, h]:
+            free_up(w, c, node)
         w.ahead[c, node, h] = ahead
 
 
@@ -134,6 +144,7 @@ def set_limit(w: World, c: int, region: int, share: float, kind: int) -> None:
     head.calm = 0
     if kind >= 0:
         head.estimate = kind
+        head.varies = 1 if varies(kind) else 0
     for g in range(w.limit.shape[1]):
         if region < 0 or g == region:
             w.limit[c, g] = share

@@ -38,7 +38,7 @@ def enqueue(w, c, job):
         w.fresh[c, head.fresh] = job
         head.fresh += 1
     else:
-        head.calm = 0
+        head.calm = head.settled = 0
     bits.put(w.words, w.heads, c, w.rank[c, job])
 
 

@@ -4,8 +4,9 @@ import numpy as np
 
 from trimtab.compiled import compiled, inner
 from trimtab.rules import bits
+from trimtab.rules.greedy import plan_settled
 from trimtab.rules.order import FIRST_DYNAMIC, static_key
-from trimtab.rules.plan import line_up, plan, plan_arrivals, plan_conservative
+from trimtab.rules.plan import GREEDY, line_up, plan, plan_arrivals, plan_conservative
 from trimtab.rules.sort import sort_turn
 from trimtab.sim.choice import start, stop
 from trimtab.sim.kernel import advance
@@ -30,6 +31,8 @@ def plan_pass(w, c, order, backfill, place, seed):
     """Plan on the queue in its static order, or lined up anew where the order moves with time."""
     now_s = w.head[c].now_s
     if order < FIRST_DYNAMIC:
+        if backfill == GREEDY and plan_settled(place, seed, w, c, w.line, w.rank, w.words, w.heads):
+            return
         if plan_arrivals(backfill, place, seed, w, c, now_s, w.rank):
             return
         plan(order, backfill, place, seed, w, c, now_s, w.line, w.words, w.heads)
@@ -90,7 +93,7 @@ def run_rule(w, c, order, backfill, place, seed, limit):
         while again:
             plan_pass(w, c, order, backfill, place, seed)
             if not has_room(w, c):
-                w.head[c].calm = 0
+                w.head[c].calm = w.head[c].settled = 0
                 return GROW
             again = apply_plan(w, c)
         if not advance(w, c):

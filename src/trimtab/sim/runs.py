@@ -3,7 +3,7 @@
 import numpy as np
 
 from trimtab.compiled import inner
-from trimtab.rules.fit import NEVER, amount, book_quotas, link_rate, request_left, take
+from trimtab.rules.fit import NEVER, amount, book_quotas, free_up, link_rate, request_left, take
 from trimtab.sim import heap
 from trimtab.sim.lend import lay_out
 from trimtab.sim.log import E_STARTED, note
@@ -89,6 +89,7 @@ def drop_pieces(w, c, run):
         rec = w.pieces[c, piece]
         node, following = rec.node, rec.next
         take(w, c, node, job, shape, -rec.count, rec.devices, w.free, w.gpu_free, w.gpu_mem)
+        free_up(w, c, node)
         if rec.before >= 0:
             w.pieces[c, rec.before].after = rec.after
         else:

@@ -115,6 +115,7 @@ def is_pool(
     demand = workload.demand[:, 0]
     return bool(
         rule.order < FIRST_DYNAMIC
+        and rule.backfill != BACKFILLS["greedy"]
         # the engine also plans when a job arrives that still waits for its parents: where requests
         # are too short that may move a reservation
         and (workload.after_idx is None or rule.backfill != BACKFILLS["conservative"])

@@ -1,4 +1,4 @@
-"""EASY and conservative backfilling: tables by hand, and what they promise on random workloads."""
+"""Backfilling: tables by hand, and what they promise on random workloads."""
 
 import numpy as np
 import pytest
@@ -8,6 +8,7 @@ from trimtab.build import cluster, uniform_profile, workload
 from trimtab.core import Start
 from trimtab.policies import named
 from trimtab.policies.rule import RulePolicy
+from trimtab.rules.room import Room
 from trimtab.run import run
 from trimtab.sim.whole import simulate
 from trimtab.sim.world import Models
@@ -44,6 +45,44 @@ def test_easy_starts_what_fits_beside_the_head():
     # the head takes 3 of 4 at 100: one core is extra, so row 2 may run past it; row 3 has no core
     # now
     assert starts(narrow(3, (500, 1), (500, 1)), cluster([4]), "fcfs+easy")[:3] == [0.0, 100.0, 1.0]
+
+
+def test_greedy_starts_what_fits_though_the_head_waits_longer_for_it():
+    # row 2 takes the core that is free until 501, and the head (4) waits for it; row 3 has a core
+    # when row 0 ends at 100
+    assert starts(narrow(4, (500, 1), (1, 1)), cluster([4]), "fcfs+greedy") == [
+        0.0,
+        501.0,
+        1.0,
+        100.0,
+    ]
+
+
+def test_greedy_passes_over_the_rest_of_an_array():
+    # two of three instances of 2 cores start on 5 cores; row 1 takes the fifth beside them, and the
+    # third instance starts when they end
+    jobs = workload([0, 0], [100, 10], [2, 1], instances=[3, 1], gang=0)
+    assert starts(jobs, cluster([5]), "fcfs") == [0.0, 100.0]
+    made = ruled(jobs, cluster([5]), named("fcfs+greedy"))
+    assert made.starts() == [0.0, 0.0]
+    assert made.ends() == [200.0, 10.0]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_greedy_leaves_no_job_waiting_that_fits_somewhere(seed):
+    rng = np.random.default_rng(seed)
+    jobs, machine = random_jobs(rng, wild=False, span_s=60.0), random_cluster(rng)
+    backend, policy, waited = Logged(jobs, machine), named("smallest-area+greedy+best"), 0
+    while backend.wait() is not None:
+        for decision in policy.decide(backend.snapshot()):
+            backend.apply(decision)
+        left = backend.snapshot()
+        room = Room.of(left)
+        for job in left.queue:
+            need = left.state["left"][job] if left.jobs["gang"][job] else 1
+            assert room.slots(job).sum() < need
+            waited += 1
+    assert waited > 100
 
 
 def test_extra_cores_are_spent_once():
