@@ -98,7 +98,12 @@ ORDER = {
         {"baselines", "adlro", "dqn", "slurm"},
         {"__init__"},  # finds a policy by its name
     ],
-    "reproduce": [{"logs", "options", "tables", "trials"}, {"adlro", "llm", "slim"}, {"__init__"}],
+    "reproduce": [
+        {"logs", "options", "tables", "trials"},
+        {"frontier"},
+        {"adlro", "colocated", "llm", "slim"},
+        {"__init__"},
+    ],
     "report": [
         {"__init__", "colours"},
         {"drawing"},
@@ -116,7 +121,9 @@ ORDER = {
     "cli": [
         {"options", "outputs"},
         {"guard", "shown"},
-        {"bench", "cluster", "compare", "envs", "plan", "reproduce", "serve", "trace", "train"},
+        {"bench", "cluster", "envs", "plan", "reproduce", "serve", "trace", "train"},
+        {"at_harm"},  # shows its tables as reproduce does
+        {"compare"},
         {"demo"},  # shows its table as compare does
         {"__init__"},
     ],

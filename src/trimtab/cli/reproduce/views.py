@@ -84,6 +84,15 @@ VIEWS = (
         cell="ratio",
     ),
     View(
+        "equal-harm",
+        "at equal harm",
+        ("policy",),
+        ("metric",),
+        (),
+        each="at_harm",
+        cell="standing",
+    ),
+    View(
         "generalisation",
         "mean completion time in s elsewhere",
         ("scene", "load"),
@@ -362,6 +371,9 @@ CELLS: dict[str, Callable[[Sequence[Row]], str]] = {
     "and_paper": _and_paper,
     "beside": _beside,
     "score": _score,
+    "standing": lambda rows: (
+        _ratio(rows) if rows[0]["metric"] == "cost" else _number(rows[0]["ours"])
+    ),
 }
 
 
