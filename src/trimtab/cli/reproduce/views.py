@@ -315,10 +315,12 @@ def _plain(rows: Sequence[Row]) -> str:
     row = rows[0]
     if row["ours"] is None:
         return "-"
+    size, unit = (MILLION, " M") if row["ours"] >= MILLION else (1.0, "")
+    if row["low"] == 0 and row["high"] > 2 * row["ours"]:
+        # cut off at 0: half of what is left would be too small, and would reach below 0
+        return f"{figures(row['ours'] / size)} [0, {figures(row['high'] / size)}]{unit}"
     half = None if row["low"] is None else (row["high"] - row["low"]) / 2
-    if row["ours"] >= MILLION:
-        return f"{figures(row['ours'] / MILLION, half and half / MILLION)} M"
-    return figures(row["ours"], half)
+    return f"{figures(row['ours'] / size, half and half / size)}{unit}"
 
 
 def _ratio(rows: Sequence[Row]) -> str:
