@@ -24,7 +24,7 @@ NOTES = {
 
 
 def compare_at_harm(question: Question, json_file: str | None, report: Path | None) -> None:
-    """Sweep each policy's limit, on other scenes where `tune_on` names them, and show the tables."""
+    """Sweep each policy's limit, on the scenes of `tune_on` where given, and show the tables."""
     from trimtab.compare import check_names
 
     targets = shares(str(question.at_harm))

@@ -93,6 +93,22 @@ VIEWS = (
         cell="standing",
     ),
     View(
+        "oracle",
+        "cost of the oracle / the best rule by share of harm",
+        ("scene",),
+        ("harm",),
+        ("cost",),
+        cell="ratio",
+    ),
+    View(
+        "pairs",
+        "cost of rules that differ in one thing by share of harm",
+        ("scene", "policy"),
+        ("harm",),
+        ("cost",),
+        cell="ratio",
+    ),
+    View(
         "generalisation",
         "mean completion time in s elsewhere",
         ("scene", "load"),

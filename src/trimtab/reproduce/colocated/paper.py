@@ -30,7 +30,7 @@ from trimtab.reproduce.trials import Trial
 ORDER = "smallest-area+greedy+"
 ORACLE = f"{ORDER}swift+oracle"
 # who sees services as they are now places first, best, worst or by the dot product; the rest place
-# where load is least, half of it foreseen and half as it is, and `swift` where the job runs fast too
+# where load is least, half of it foreseen and half as it is, and `swift` where a job runs fast too
 PLACED = ("native@1+swift", "first+now", "best+now", "worst+now", "dot+now")
 STRONG = ("swift+now", "swift+deviation", "swift+p95", "swift+peak", "swift+trend", "swift+oracle")
 MORE = ("calm+now", "calm+p95", "calm+peak", "swift+p95+feedback", "swift+peak+feedback")
