@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -117,7 +117,7 @@ def shared(setup: Setup, name: str) -> Measured:
     """A log whose jobs share nodes, beside one whose jobs take them whole."""
     rate = {}
     for kind, (work, machine) in (("shared", inputs.gaia_like()), ("whole", log(Setup()))):
-        rate[kind] = len(work) / best_s(lambda: pooled(work, machine, name))
+        rate[kind] = len(work) / best_s(partial(pooled, work, machine, name))
     return Measured(rate["shared"], "jobs/s", {"whole nodes": rate["whole"]})
 
 
