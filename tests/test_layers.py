@@ -96,7 +96,7 @@ ORDER = {
         {"baselines", "adlro", "dqn", "slurm"},
         {"__init__"},  # finds a policy by its name
     ],
-    "reproduce": [{"logs", "options", "tables", "trials"}, {"adlro", "llm", "slim"}, {"__init__"}],
+    "reproduce": [{"limits", "options", "tables", "trials"}, {"logs"}, {"adlro", "llm", "slim"}, {"__init__"}],
     "report": [
         {"__init__", "colours"},
         {"drawing"},

@@ -11,6 +11,7 @@ from trimtab.errors import TraceError
 from trimtab.play import play
 from trimtab.policies import named
 from trimtab.recorded import as_recorded, doubts, has_record
+from trimtab.reproduce.limits import judged
 from trimtab.traces.scenes.scene import open_scene
 
 NEAR = 0.2  # of the recorded wait
@@ -58,7 +59,8 @@ def beside(trace: str, policy: str | None = None, **options: Any) -> dict[str, A
         gap = ours / happened - 1 if happened > 0 else 0.0
         near = near and abs(gap) <= NEAR
         found[name] = {"recorded": happened, "simulated": ours, "gap": gap}
-    return found | {"near": near, "reasons": doubts(recorded)}
+    halves = judged(scene, recorded, rule)
+    return found | {"near": near, "reasons": doubts(recorded), "second_half": halves}
 
 
 def _p95(wait_s: Array) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -35,6 +35,19 @@ def trace_validate(
     if json_file:
         write_json(json_file, rows)
         return
+    out.print(waits_table(rows))
+    if any(row["second_half"] for row in rows):
+        out.print(halves_table(rows))
+    for row in rows:
+        for told in (row["because"], *row["notes"], *([] if row["near"] else row["reasons"])):
+            say(f"{row['trace']}: {told}")
+        if row["second_half"]:
+            for told in limits_said(row["second_half"]):
+                say(f"{row['trace']}: {told}")
+
+
+def waits_table(rows: list[dict[str, Any]]) -> Table:
+    """Whole logs."""
     table = Table(title="recorded beside simulated waits")
     for column in ("log", "rule", "mean", "ours", "gap", "p95", "ours", "gap"):
         table.add_column(column, justify="left" if column in ("log", "rule") else "right")
@@ -45,7 +58,37 @@ def trace_validate(
             cells += [duration(wait["recorded"]), duration(wait["simulated"])]
             cells.append(f"{wait['gap']:+.0%}")
         table.add_row(*cells)
-    out.print(table)
+    return table
+
+
+def halves_table(rows: list[dict[str, Any]]) -> Table:
+    """Second halves, on as much of the machine as the first halves had."""
+    table = Table(title="second half, on what the first half shows of the machine")
+    for column in ("log", "usable", "mean", "all", "usable", "gap", "p95", "ours", "gap"):
+        table.add_column(column, justify="left" if column == "log" else "right")
     for row in rows:
-        for told in (row["because"], *row["notes"], *([] if row["near"] else row["reasons"])):
-            say(f"{row['trace']}: {told}")
+        half = row["second_half"]
+        if half is None:
+            table.add_row(row["trace"], "not known")
+            continue
+        mean, p95 = half["wait_mean_s"], half["wait_p95_s"]
+        cells = [row["trace"], f"{half['share']:.1%}", duration(mean["recorded"])]
+        cells += [duration(mean["plain"]), duration(mean["simulated"]), f"{mean['gap']:+.0%}"]
+        cells += [duration(p95["recorded"]), duration(p95["simulated"]), f"{p95['gap']:+.0%}"]
+        table.add_row(*cells)
+    return table
+
+
+def limits_said(half: dict[str, Any]) -> list[str]:
+    """What was read off the first half, in words."""
+    from trimtab.reproduce.limits import evidence_text
+
+    told = [evidence_text(half["evidence"])] if half["evidence"] else []
+    if half["share"] == 1:
+        return [*told, "the first half waited as on the whole machine"]
+    wider = f"; {half['wider']:,} wider jobs take all of it" if half["wider"] else ""
+    return [
+        *told,
+        f"the first half waited as on {half['share']:.1%} of the machine, as --machine "
+        f"{half['machine']} makes it{wider}",
+    ]
