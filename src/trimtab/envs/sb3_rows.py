@@ -61,7 +61,8 @@ class RowValue(nn.Module):
         self.mean = nn.Sequential(nn.Linear(HIDDEN, 64), nn.Tanh(), nn.Linear(64, 1))
 
     def forward(self, features: Tensor) -> Tensor:
-        return self.mean(features[:, -HIDDEN:])
+        worth: Tensor = self.mean(features[:, -HIDDEN:])
+        return worth
 
 
 class RowPolicy(MaskableMultiInputActorCriticPolicy):
@@ -74,6 +75,7 @@ class RowPolicy(MaskableMultiInputActorCriticPolicy):
 
     def _build(self, lr_schedule: Any) -> None:
         super()._build(lr_schedule)
-        self.action_net, self.value_net = RowScores(), RowValue()
-        settings = self.optimizer_kwargs
-        self.optimizer = self.optimizer_class(self.parameters(), lr=lr_schedule(1), **settings)
+        self.add_module("action_net", RowScores())
+        self.add_module("value_net", RowValue())
+        settings = {"lr": lr_schedule(1), **self.optimizer_kwargs}
+        self.optimizer = self.optimizer_class(self.parameters(), **settings)

@@ -55,7 +55,7 @@ def running(group: Array, start_s: Array, end_s: Array, amount: Array) -> Runnin
 
 
 def evidence(recorded: Result, before_s: float) -> dict[str, float]:
-    """Shares of the waiting of jobs that started before an instant, more than one of which may hold.
+    """Shares of the waiting of jobs that started before an instant; they overlap.
 
     `free`: as many processors as the job asked for were free. Of the same waiting, always while
     they were free, `user jobs` and so on: its user, group or queue would have gone beyond the most
