@@ -1,10 +1,10 @@
-"""Limits that a log does not name, read off its first half and judged on its second.
+"""Limits that a log does not name, read off its first part and judged on the rest.
 
 Jobs of a log often waited while as many processors as they asked for were free. `evidence` says how
 much of that waiting could be a ceiling of jobs or processors at once, or a stretch in which nothing
 started. `usable` is what is left: the share of the machine on which the rule would have let the
-jobs of the first half wait as they did, as if the other processors had been lost, or held by work
-that is not in the log. `judged` applies it to the second half, which it has not seen.
+jobs of the first part wait as they did, as if the other processors had been lost, or held by work
+that is not in the log. `judged` applies it to the rest, which it has not seen.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 
 from trimtab import site
 from trimtab.arrays import Array
+from trimtab.core import Workload
 from trimtab.metrics import Result
 from trimtab.play import play
 from trimtab.policies import named
@@ -150,15 +151,15 @@ def usable(waits_at: Callable[[float], Array], wait_s: Array, submit_s: Array) -
     return best
 
 
-def judged(scene: Scene, recorded: Result, rule: str) -> dict[str, Any] | None:
-    """Waits of the second half, recorded, under the rule, and on the share that the first half had.
+def judged(scene: Scene, recorded: Result, rule: str, first_part: float) -> dict[str, Any] | None:
+    """Waits of later jobs, recorded, under the rule, and on the share that the first ones had.
 
     None where jobs need more than a number of units of one pool, or too few weeks are known.
     """
     work = scene.workload
     submit_s, known = work.jobs["submit_s"], has_record(work)
-    half = len(work) // 2
-    if not is_one_pool(scene) or not known[half:].any():
+    half = int(first_part * len(work))
+    if not half or not is_one_pool(scene) or not known[half:].any():
         return None
     cut_s = float(submit_s[half])
     start_s = np.asarray(work.meta["recorded"]["start_s"])
@@ -182,7 +183,20 @@ def judged(scene: Scene, recorded: Result, rule: str) -> dict[str, Any] | None:
         "wait_mean_s": _beside(np.mean, truth, plain, ours),
         "wait_p95_s": _beside(_p95, truth, plain, ours),
         "evidence": evidence(recorded, cut_s),
+        "users": most_waiting(work, start_s - submit_s, first, rest),
     }
+
+
+def most_waiting(work: Workload, wait_s: Array, *parts: Array) -> list[list[float]]:
+    """Of each part's user who waited most, the share of the waiting of every part."""
+    names = work.labels.get(site.USER)
+    user = work.jobs["tenant"] if names is None else names.row
+    sums = []
+    for part in parts:
+        rows = np.flatnonzero(part)  # the first part knows of none that come later
+        much = np.bincount(user[rows], wait_s[rows], minlength=int(user.max()) + 1)
+        sums.append(much / max(float(much.sum()), 1.0))
+    return [[float(much[int(one.argmax())]) for much in sums] for one in sums]
 
 
 def _beside(of: Any, truth: Array, plain: Array, ours: Array) -> dict[str, float]:
@@ -196,9 +210,9 @@ def _p95(wait_s: Array) -> float:
 
 
 def evidence_text(found: dict[str, float]) -> str:
-    """One sentence of what the waiting of the first half says of limits."""
+    """One sentence of what the waiting of the first part says of limits."""
     told = (
-        f"{found['free']:.0%} of the waiting of the first half was while as many processors as "
+        f"{found['free']:.0%} of the waiting of the first part was while as many processors as "
         f"asked for were free, {found['quiet']:.0%} while also nothing started for an hour"
     )
     ceilings = {name: share for name, share in found.items() if name not in ("free", "quiet")}

@@ -5,8 +5,9 @@ import pytest
 from tests.unit.traces.readers.test_swf import line
 
 from trimtab.build import cluster, workload
+from trimtab.errors import TraceError
 from trimtab.recorded import as_recorded
-from trimtab.reproduce.limits import evidence, evidence_text, running, usable
+from trimtab.reproduce.limits import evidence, evidence_text, most_waiting, running, usable
 from trimtab.reproduce.logs import beside
 from trimtab.sim.whole import simulate
 from trimtab.site import labelled
@@ -41,7 +42,7 @@ def narrowed(tmp_path):
 
 
 def test_the_share_of_the_machine_is_found_in_the_first_half_and_explains_the_second(narrowed):
-    half = beside(narrowed)["second_half"]
+    half = beside(narrowed)["later"]
     wait = half["wait_mean_s"]
     assert half["jobs"] == 1_500
     assert half["share"] == pytest.approx(0.8, abs=0.0126)  # a step
@@ -58,7 +59,7 @@ def test_the_second_half_does_not_move_what_is_read_off_the_first(narrowed, tmp_
     late = [" ".join((*text.split()[:2], "0", *text.split()[3:])) + "\n" for text in rows[1_500:]]
     other = tmp_path / "other.swf"
     other.write_text("".join((*head, *rows[:1_500], *late)))
-    assert beside(str(other))["second_half"]["share"] == beside(narrowed)["second_half"]["share"]
+    assert beside(str(other))["later"]["share"] == beside(narrowed)["later"]["share"]
 
 
 def test_a_ceiling_of_jobs_a_user_is_told_from_a_small_machine():
@@ -78,6 +79,19 @@ def test_a_ceiling_of_jobs_a_user_is_told_from_a_small_machine():
     small = as_recorded(work, cluster([[3.0]]))
     # bob's processor is taken for the first 100 of 400 s: two jobs that wait find none free then
     assert evidence(small, np.inf)["free"] == pytest.approx(1 - 3 * 100 / 400, abs=0.05)
+
+
+def test_the_users_who_waited_most_are_told_by_part():
+    work = workload(np.zeros(4), np.ones(4), np.ones(4), tenants=("ann", "bob"),
+                    tenant=np.array([0, 1, 0, 1]))  # fmt: skip
+    # ann waited 30 of 40 s first and 10 of 100 later, bob the rest
+    wait_s, first = np.array([30.0, 10, 10, 90]), np.array([True, True, False, False])
+    assert most_waiting(work, wait_s, first, ~first) == [[0.75, 0.1], [0.25, 0.9]]
+
+
+def test_a_part_that_is_no_share_is_refused(narrowed):
+    with pytest.raises(TraceError, match="--first 1"):
+        beside(narrowed, first=1.5)
 
 
 def test_hours_without_a_start_are_told():
