@@ -86,8 +86,10 @@ ORDER = {
     "traces": [
         {"readers"},
         {"__init__"},  # reads whatever a reader can; scenes and preparations start from it
-        {"alibaba2018", "dumps", "load", "scenes"},
+        {"alibaba2018", "dumps", "load"},
         {"twin"},
+        {"colocated"},
+        {"scenes"},
         {"prepare"},
     ],
     "policies": [
@@ -96,7 +98,13 @@ ORDER = {
         {"baselines", "adlro", "dqn", "slurm"},
         {"__init__"},  # finds a policy by its name
     ],
-    "reproduce": [{"limits", "options", "tables", "trials"}, {"logs"}, {"adlro", "llm", "slim"}, {"__init__"}],
+    "reproduce": [
+        {"limits", "options", "tables", "trials"},
+        {"logs"},
+        {"frontier"},
+        {"adlro", "colocated", "llm", "slim"},
+        {"__init__"},
+    ],
     "report": [
         {"__init__", "colours"},
         {"drawing"},
@@ -114,7 +122,9 @@ ORDER = {
     "cli": [
         {"options", "outputs"},
         {"guard", "shown"},
-        {"bench", "cluster", "compare", "envs", "plan", "reproduce", "serve", "trace", "train"},
+        {"bench", "cluster", "envs", "plan", "reproduce", "serve", "trace", "train"},
+        {"at_harm"},  # shows its tables as reproduce does
+        {"compare"},
         {"demo"},  # shows its table as compare does
         {"__init__"},
     ],
