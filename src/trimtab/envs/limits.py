@@ -62,9 +62,7 @@ class Stage:
     def copied(self) -> World:
         """A world of its own at the scene's beginning."""
         mine = (name for name in FIELDS if name not in SHARED)
-        return self.world.replaced(
-            **{name: np.array(getattr(self.world, name)) for name in mine}
-        )
+        return self.world.replaced(**{name: np.array(getattr(self.world, name)) for name in mine})
 
     def score(self, totals: Array, price_s: float) -> float:
         """The rewards of an episode that left these totals."""

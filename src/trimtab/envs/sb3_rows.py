@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from trimtab.codecs.queue import WAITS, WIDTH
 
 HIDDEN = 32  # numbers a row
-RELUCTANCE = 4.0  # logits: an untrained network starts jobs that can, and learns when to wait
 
 
 class RowFeatures(BaseFeaturesExtractor):
@@ -46,7 +45,6 @@ class RowScores(nn.Module):
         super().__init__()
         self.start = nn.Sequential(nn.Linear(2 * HIDDEN, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, 1))
         self.wait = nn.Sequential(nn.Linear(HIDDEN, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, 1))
-        nn.init.constant_(self.wait[-1].bias, -RELUCTANCE)  # type: ignore[arg-type]
 
     def forward(self, features: Tensor) -> Tensor:
         read = features.unflatten(1, (-1, HIDDEN))
