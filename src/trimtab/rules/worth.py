@@ -1,0 +1,65 @@
+"""What a node is worth to a pod: a weighted sum of what the placement would leave (policy packer).
+
+One table of weights, a row a class of pod, a column a feature; compiled, one copy for the packing
+of lists and for the engine. All features are shares or counts of devices: clusters of any size and
+make are scored alike. `docs/policies/packer.md` has the facts.
+"""
+
+from __future__ import annotations
+
+from trimtab.compiled import inner
+
+CLASSES = {
+    "cpu": "wants no GPU",
+    "shared": "wants part of one GPU",
+    "one": "wants one whole GPU",
+    "several": "wants two GPUs or more",
+}
+FEATURES = {
+    "relief": "devices' worth of fragmentation that goes (FGD's gradient); 0 without GPUs",
+    "gpu_left": "devices' worth of GPU left free, over 8",
+    "gpu_share_left": "the same as a share of the node's",
+    "left": "share left free of the other resources, their mean",
+    "tightest": "the same of the one that is most used",
+    "gap": "how far `tightest` is from `gpu_share_left`",
+    "device_left": "share left free on the device that a part is taken of",
+    "opened": "1 = that device was whole",
+    "whole": "whole devices left, over 8",
+    "devices": "devices of the node, over 8",
+    "spent": "1 = no GPU is left free",
+    "fresh": "1 = the node was empty",
+}
+WIDTH = len(FEATURES)
+CPU, SHARED, ONE, SEVERAL = range(4)
+EIGHT = 8.0  # devices of a usual large node
+
+
+@inner
+def class_of(gpus, share):
+    """The row of weights for a pod that takes `share` of each of so many devices."""
+    if gpus == 0:
+        return CPU
+    if gpus > 1:
+        return SEVERAL
+    return SHARED if share < 1.0 else ONE
+
+
+@inner
+def worth(
+    weights, row, relief, gpu_left, whole, devices, left, tightest, device_left, opened, fresh
+):
+    """The weighted sum of the features of one placement; larger is better."""
+    at = weights[row]
+    share = gpu_left / devices if devices > 0 else 0.0
+    total = at[0] * relief + at[1] * gpu_left / EIGHT + at[2] * share
+    total += at[3] * left + at[4] * tightest + at[5] * abs(tightest - share)
+    total += at[8] * whole / EIGHT + at[9] * devices / EIGHT
+    if row == SHARED:
+        total += at[6] * device_left
+        if opened:
+            total += at[7]
+    if gpu_left <= 0.0:
+        total += at[10]
+    if fresh:
+        total += at[11]
+    return total
