@@ -18,10 +18,9 @@ from trimtab.errors import TraceError, UnknownName
 from trimtab.metrics import Result, measure
 from trimtab.play import check_suits, play
 from trimtab.policies import check, named
-from trimtab.policies.packer.policy import weights_at
+from trimtab.policies.packer.lists import packer_of
 from trimtab.recorded import as_recorded
 from trimtab.rules.names import unknown
-from trimtab.rules.weights import SHIPPED
 from trimtab.sim import packing, rlscheduler
 from trimtab.sim.whole import ended_state, pool_arrived, pool_totals
 from trimtab.sim.world import Models, hosted, outages
@@ -31,15 +30,7 @@ from trimtab.traces.scenes.openb_like import drawn_pods, openb_nodes, published_
 from trimtab.traces.scenes.openb_orders import PUBLISHED_LOAD, drawn_order
 from trimtab.traces.scenes.scene import Scene, open_scene
 
-PACKERS = {
-    "random": packing.RANDOM,
-    "dotprod": packing.DOT_PRODUCT,
-    "clustering": packing.GPU_CLUSTERING,
-    "packing": packing.GPU_PACKING,
-    "bestfit": packing.BEST_FIT,
-    "fgd": packing.FGD,
-    "packer": packing.PACKER,
-}
+PACKERS = packing.BY_NAME
 BOTH = "packer"  # a packer that is a policy of clusters in time too
 DRAWN, GENERATED = "drawn", "openb"  # an order, and a trace, made from the seed
 Told = Callable[[str, int, int], None]  # policy, jobs ended, jobs in all
@@ -90,13 +81,6 @@ def packs(question: Question) -> bool:
 
 def only_packs(name: str) -> bool:
     return name in PACKERS and name != BOTH
-
-
-def packer_of(name: str) -> tuple[int, Array | None]:
-    """The number of a packing policy, and the weights of one that has some."""
-    if name.partition(":")[0] == BOTH:
-        return packing.PACKER, weights_at(name.partition(":")[2] or SHIPPED)
-    return PACKERS[name], None
 
 
 def check_names(question: Question) -> None:

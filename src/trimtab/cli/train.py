@@ -49,7 +49,9 @@ The same command again goes on where the last one stopped; a larger --steps trai
 """
 )
 def train(
-    learner: Annotated[str, typer.Argument(help="What to train: adlro, dqn, packer, router, slim.")],
+    learner: Annotated[
+        str, typer.Argument(help="What to train: adlro, dqn, packer, router, slim.")
+    ],
     to: Annotated[
         Path, typer.Option("--out", help="Folder of the checkpoint, network and log."), FOLDER
     ] = Path("trained"),

@@ -5,5 +5,6 @@
 BY_NAME: dict[str, str] = {
     "adlro": "trimtab.reproduce.adlro",
     "llm": "trimtab.reproduce.llm",
+    "openb": "trimtab.reproduce.openb",
     "slim": "trimtab.reproduce.slim",
 }

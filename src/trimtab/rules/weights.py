@@ -49,7 +49,9 @@ def read_weights(path: str | Path) -> Array:
             )
         for feature, value in zip(FEATURES, row):
             if type(value) not in (int, float) or not abs(value) < 1e9:
-                raise PolicyError(f"{path}: weights.{name}.{feature}={value!r} is no weight; {REMEDY}")
+                raise PolicyError(
+                    f"{path}: weights.{name}.{feature}={value!r} is no weight; {REMEDY}"
+                )
     return np.array(list(rows.values()), np.float64)
 
 

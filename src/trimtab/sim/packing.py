@@ -32,6 +32,15 @@ from trimtab.sim.fragment import (
 )
 
 RANDOM, DOT_PRODUCT, GPU_CLUSTERING, GPU_PACKING, BEST_FIT, FGD, PACKER = range(7)
+BY_NAME = {
+    "random": RANDOM,
+    "dotprod": DOT_PRODUCT,
+    "clustering": GPU_CLUSTERING,
+    "packing": GPU_PACKING,
+    "bestfit": BEST_FIT,
+    "fgd": FGD,
+    "packer": PACKER,
+}
 NO_FIT = -32768  # below any score: a machine larger than the trace's largest scores below 0
 WHOLE, FINE = np.dtype(np.int16), np.dtype(np.float32)  # of scores: a weighted sum is no integer
 NO_WEIGHTS = np.zeros((0, 0))

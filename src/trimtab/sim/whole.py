@@ -56,7 +56,9 @@ def simulate(
     check_hostable(workload, cluster)
     found = parse(rule, seed)
     began_s = time.perf_counter()
-    world = make_world([workload], [cluster], profile, models, log=4096 if log else 0, packer=packer)
+    world = make_world(
+        [workload], [cluster], profile, models, log=4096 if log else 0, packer=packer
+    )
     loop.set_rank(world, 0, found.order)
     kernel.reset(world, 0)
     world = set_lending(world, workload, cluster, found.estimate, found.limit)

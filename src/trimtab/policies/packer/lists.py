@@ -9,6 +9,8 @@ import numpy as np
 
 from trimtab.arrays import Array
 from trimtab.errors import TraceError
+from trimtab.policies.packer.policy import weights_at
+from trimtab.rules.weights import SHIPPED
 from trimtab.sim import packing
 from trimtab.traces.readers import openb
 from trimtab.traces.scenes.openb_like import (
@@ -22,6 +24,14 @@ from trimtab.traces.scenes.openb_like import (
 
 VARIED_PICKY = 1 / 3  # share of the lists in which some pods accept some models alone
 MOST_PICKY = 0.5  # of the pods for GPUs there
+
+
+def packer_of(name: str) -> tuple[int, Array | None]:
+    """The number of a packing policy, and the weights of one that has some: packer, packer:PATH."""
+    base, _, path = name.partition(":")
+    if base == "packer":
+        return packing.PACKER, weights_at(path or SHIPPED)
+    return packing.BY_NAME[name], None
 
 
 class List(NamedTuple):

@@ -1,7 +1,8 @@
 """Find packer's weights by evolution, on lists drawn anew each generation.
 
-A candidate's gain on a list is the GPU share that it fills above what FGD fills, in points. Where
-that is negative it counts twice: better than FGD everywhere goes before much better somewhere.
+A candidate's gain on a list is the GPU share that it fills above what FGD fills, in points. What is
+negative counts twice, and above two points no more than two: better than FGD everywhere goes before
+much better somewhere.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from trimtab.training.evolution import Evolution
 CHECKPOINT = "checkpoint.npz"
 HELD_OUT = 1_000_000  # added to the seed: the lists that choose among generations
 FREE = ("steps", "every", "workers")  # may differ when a training goes on
+MOST_GAIN = 2.0
 START = {"relief": 1.0, "gpu_left": -0.1}  # FGD's gradient, and of equals the fuller node
 
 
@@ -37,13 +39,13 @@ START = {"relief": 1.0, "gpu_left": -0.1}  # FGD's gradient, and of equals the f
 class Settings:
     """How long and on what; the trace is `openb`, or a pod list whose mix is drawn from."""
 
-    steps: int = 150  # generations
-    lists: int = 6  # a generation
+    steps: int = 120  # generations
+    lists: int = 4  # a generation
     held: int = 12  # lists that validate
     every: int = 10  # generations between two validations
     population: int = 16
     sigma: float = 0.1
-    nodes: int = 400  # of openb's mix; a list's own cluster is taken as it is
+    nodes: int = 600  # of openb's mix; a list's own cluster is taken as it is
     load: float = 1.3
     classes: float = 0.7
     demands: float = 0.5
@@ -104,7 +106,10 @@ def train_packer(
                 if loss < best:
                     best = loss
                     about = {"command": command, "settings": made, "generation": search.generation}
-                    told = {"gain": round(float(gains.mean()), 3), "worst": round(float(gains.min()), 3)}
+                    told = {
+                        "gain": round(float(gains.mean()), 3),
+                        "worst": round(float(gains.min()), 3),
+                    }
                     write_weights(out / FILE, _table(search.mean), **about, held_out=told)
             wall_s = time.perf_counter() - began_s
             _write(out, made, search, best, wall_s)
@@ -120,8 +125,8 @@ def first_weights() -> Array:
 
 
 def losses(gains: Array) -> Array:
-    """(candidates,) of gains (candidates, lists): minus their mean, what is negative twice."""
-    mean: Array = -(gains + np.minimum(gains, 0.0)).mean(1)
+    """(candidates,) of gains (candidates, lists)."""
+    mean: Array = -(np.minimum(gains, MOST_GAIN) + np.minimum(gains, 0.0)).mean(1)
     return mean
 
 
