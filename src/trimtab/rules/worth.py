@@ -7,6 +7,7 @@ make are scored alike. `docs/policies/packer.md` has the facts.
 
 from __future__ import annotations
 
+from trimtab.arrays import Array
 from trimtab.compiled import inner
 
 CLASSES = {
@@ -29,13 +30,12 @@ FEATURES = {
     "spent": "1 = no GPU is left free",
     "fresh": "1 = the node was empty",
 }
-WIDTH = len(FEATURES)
 CPU, SHARED, ONE, SEVERAL = range(4)
 EIGHT = 8.0  # devices of a usual large node
 
 
 @inner
-def class_of(gpus, share):
+def class_of(gpus: int, share: float) -> int:
     """The row of weights for a pod that takes `share` of each of so many devices."""
     if gpus == 0:
         return CPU
@@ -46,8 +46,18 @@ def class_of(gpus, share):
 
 @inner
 def worth(
-    weights, row, relief, gpu_left, whole, devices, left, tightest, device_left, opened, fresh
-):
+    weights: Array,
+    row: int,
+    relief: float,
+    gpu_left: float,
+    whole: int,
+    devices: int,
+    left: float,
+    tightest: float,
+    device_left: float,
+    opened: bool,
+    fresh: bool,
+) -> float:
     """The weighted sum of the features of one placement; larger is better."""
     at = weights[row]
     share = gpu_left / devices if devices > 0 else 0.0

@@ -105,18 +105,21 @@ def train_packer(
                 loss = float(losses(gains[None])[0])
                 if loss < best:
                     best = loss
-                    about = {"command": command, "settings": made, "generation": search.generation}
-                    told = {
-                        "gain": round(float(gains.mean()), 3),
-                        "worst": round(float(gains.min()), 3),
-                    }
-                    write_weights(out / FILE, _table(search.mean), **about, held_out=told)
+                    about = {"generation": search.generation, "settings": made}
+                    of_held = {"gain": _points(gains.mean()), "worst": _points(gains.min())}
+                    write_weights(
+                        out / FILE, _table(search.mean), command=command, **about, held_out=of_held
+                    )
             wall_s = time.perf_counter() - began_s
             _write(out, made, search, best, wall_s)
             yield Progress(
                 search.generation, on.steps, loss, float(gains.mean()), float(gains.min()), best,
                 search.sigma, wall_s,
             )  # fmt: skip
+
+
+def _points(value: float) -> float:
+    return round(float(value), 3)
 
 
 def first_weights() -> Array:

@@ -17,9 +17,7 @@ from trimtab.traces.scenes.go_rand import GoRand
 
 PUBLISHED_SEEDS = range(42, 52)
 PUBLISHED_LOAD = 1.3  # GPU asked for / GPU there is
-STARTED = (
-    10  # numbers that the program's scheduler draws when it starts, before the nodes get theirs
-)
+STARTED = 10  # numbers that the program draws when it starts, before the nodes get theirs
 
 
 def drawn_order(
