@@ -86,8 +86,10 @@ ORDER = {
     "traces": [
         {"readers"},
         {"__init__"},  # reads whatever a reader can; scenes and preparations start from it
-        {"alibaba2018", "dumps", "load", "scenes"},
+        {"alibaba2018", "dumps", "load"},
         {"twin"},
+        {"colocated"},
+        {"scenes"},
         {"prepare"},
     ],
     "policies": [
