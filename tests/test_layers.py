@@ -87,7 +87,7 @@ ORDER = {
         {"readers"},
         {"__init__"},  # reads whatever a reader can; scenes and preparations start from it
         {"alibaba2018", "dumps", "load"},
-        {"twin"},
+        {"openb", "twin"},
         {"colocated"},
         {"scenes"},
         {"prepare"},
@@ -98,7 +98,11 @@ ORDER = {
         {"baselines", "adlro", "dqn", "packer", "slurm"},
         {"__init__"},  # finds a policy by its name
     ],
-    "reproduce": [{"logs", "options", "tables", "trials"}, {"adlro", "llm", "openb", "slim"}, {"__init__"}],
+    "reproduce": [
+        {"logs", "options", "tables", "trials"},
+        {"adlro", "llm", "openb", "slim"},
+        {"__init__"},
+    ],
     "report": [
         {"__init__", "colours"},
         {"drawing"},

@@ -24,10 +24,10 @@ from trimtab.rules.names import unknown
 from trimtab.sim import packing, rlscheduler
 from trimtab.sim.whole import ended_state, pool_arrived, pool_totals
 from trimtab.sim.world import Models, hosted, outages
+from trimtab.traces.openb.lists import drawn_pods, openb_nodes, published_mix
+from trimtab.traces.openb.orders import PUBLISHED_LOAD, drawn_order
 from trimtab.traces.readers import openb
 from trimtab.traces.readers.bad_rows import tolerance
-from trimtab.traces.scenes.openb_like import drawn_pods, openb_nodes, published_mix
-from trimtab.traces.scenes.openb_orders import PUBLISHED_LOAD, drawn_order
 from trimtab.traces.scenes.scene import Scene, open_scene
 
 PACKERS = packing.BY_NAME

@@ -23,7 +23,7 @@ from trimtab.core import Policy
 from trimtab.errors import PolicyError, TrimtabError, UnknownName
 from trimtab.policies import code, networks
 from trimtab.rules.names import ORDERS, parse, unknown
-from trimtab.rules.weights import read_weights
+from trimtab.rules.worth import read_weights
 
 # name -> "module:callable(seed) -> Policy"; one with a `path` too takes NAME:PATH. Rules need no
 # entry: any order[+backfill][+place] is one

@@ -6,8 +6,8 @@ import numpy as np
 
 from trimtab.arrays import Array
 from trimtab.core import Decision, Snapshot, Start, Stop
-from trimtab.rules.weights import shipped
 from trimtab.rules.world import CONF, ENTRY, HEAD, World
+from trimtab.rules.worth import shipped
 
 
 def world_of(snapshot: Snapshot, room: int = 256, packer: Array | None = None) -> World:

@@ -2,13 +2,25 @@
 
 One table of weights, a row a class of pod, a column a feature; compiled, one copy for the packing
 of lists and for the engine. All features are shares or counts of devices: clusters of any size and
-make are scored alike. `docs/policies/packer.md` has the facts.
+make are scored alike. `docs/policies/packer.md` has the facts. Weights stand in a file, the shipped
+ones and yours:
+
+{"made_by": "trimtab packer", "features": [..], "weights": {"cpu": [..], "shared": [..], ..}, ..}
 """
 
 from __future__ import annotations
 
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
 from trimtab.arrays import Array
 from trimtab.compiled import inner
+from trimtab.errors import PolicyError
+from trimtab.files import write_whole
 
 CLASSES = {
     "cpu": "wants no GPU",
@@ -32,6 +44,9 @@ FEATURES = {
 }
 CPU, SHARED, ONE, SEVERAL = range(4)
 EIGHT = 8.0  # devices of a usual large node
+SHIPPED = Path(__file__).with_name("packer.json")
+MADE_BY = "trimtab packer"
+REMEDY = "train some with `trimtab train packer --out DIR`"
 
 
 @inner
@@ -73,3 +88,43 @@ def worth(
     if fresh:
         total += at[11]
     return total
+
+
+@cache
+def shipped() -> Array:
+    """(classes, features) what comes with the package."""
+    return read_weights(SHIPPED)
+
+
+def read_weights(path: str | Path) -> Array:
+    """(classes, features) of a file; PolicyError says what is wrong with another."""
+    try:
+        held = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as problem:
+        why = problem.strerror if isinstance(problem, OSError) else "not JSON"
+        raise PolicyError(f"{path}: {why}; {REMEDY}") from None
+    if not isinstance(held, dict) or held.get("made_by") != MADE_BY:
+        raise PolicyError(f"{path}: no weights of packer (made_by is not {MADE_BY!r}); {REMEDY}")
+    if held.get("features") != list(FEATURES):
+        raise PolicyError(f"{path}: made for other features than this version's; {REMEDY}")
+    rows = held.get("weights")
+    if not isinstance(rows, dict) or list(rows) != list(CLASSES):
+        raise PolicyError(f"{path}: weights are not of {', '.join(CLASSES)} in turn; {REMEDY}")
+    for name, row in rows.items():
+        if not isinstance(row, list) or len(row) != len(FEATURES):
+            raise PolicyError(
+                f"{path}: weights.{name} are not {len(FEATURES)} numbers, one a feature; {REMEDY}"
+            )
+        for feature, value in zip(FEATURES, row):
+            if type(value) not in (int, float) or not abs(value) < 1e9:
+                raise PolicyError(
+                    f"{path}: weights.{name}.{feature}={value!r} is no weight; {REMEDY}"
+                )
+    return np.array(list(rows.values()), np.float64)
+
+
+def write_weights(path: str | Path, weights: Array, **about: Any) -> None:
+    """Write the weights, with what else is to be known of them."""
+    rows = {name: [round(float(v), 6) for v in row] for name, row in zip(CLASSES, weights)}
+    held = {"made_by": MADE_BY, **about, "features": list(FEATURES), "weights": rows}
+    write_whole(path, json.dumps(held, indent=1) + "\n")

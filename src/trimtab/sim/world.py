@@ -12,8 +12,8 @@ from trimtab.build import uniform_profile
 from trimtab.columns import JOB, NODE, NODE_STATE, PIECE, RUN, SO_FAR, STATE, TOTALS, TRUTH
 from trimtab.core import Cluster, Mix, Profile, Workload
 from trimtab.errors import TraceError
-from trimtab.rules.weights import shipped
 from trimtab.rules.world import CONF, ENTRY, HEAD, LOG, OUTAGE, World
+from trimtab.rules.worth import shipped
 from trimtab.sim.lending import check_lending, estimate_of, lending_arrays, lending_conf
 from trimtab.site import GATE, WHOLE
 

@@ -10,10 +10,9 @@ import numpy as np
 from trimtab.arrays import Array
 from trimtab.errors import TraceError
 from trimtab.policies.packer.policy import weights_at
-from trimtab.rules.weights import SHIPPED
+from trimtab.rules.worth import SHIPPED
 from trimtab.sim import packing
-from trimtab.traces.readers import openb
-from trimtab.traces.scenes.openb_like import (
+from trimtab.traces.openb.lists import (
     Mix,
     drawn_pods,
     mix_of,
@@ -21,6 +20,7 @@ from trimtab.traces.scenes.openb_like import (
     published_mix,
     varied,
 )
+from trimtab.traces.readers import openb
 
 VARIED_PICKY = 1 / 3  # share of the lists in which some pods accept some models alone
 MOST_PICKY = 0.5  # of the pods for GPUs there

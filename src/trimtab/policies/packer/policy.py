@@ -12,7 +12,7 @@ from pathlib import Path
 from trimtab.arrays import Array
 from trimtab.policies.networks import WRITTEN, file_at
 from trimtab.policies.rule import RulePolicy
-from trimtab.rules.weights import SHIPPED, read_weights
+from trimtab.rules.worth import SHIPPED, read_weights
 
 RULE = "fcfs+greedy+packer"  # as a scheduler of pods: whoever fits starts, nobody is reserved for
 FILE = WRITTEN["packer"]

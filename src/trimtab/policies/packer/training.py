@@ -23,8 +23,7 @@ from trimtab.errors import PolicyError
 from trimtab.files import whole
 from trimtab.policies.packer.lists import Ground, List, ground
 from trimtab.policies.packer.policy import FILE
-from trimtab.rules.weights import write_weights
-from trimtab.rules.worth import CLASSES, FEATURES
+from trimtab.rules.worth import CLASSES, FEATURES, write_weights
 from trimtab.sim.packing import FGD, PACKER
 from trimtab.training.evolution import Evolution
 

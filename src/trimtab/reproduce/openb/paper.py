@@ -22,7 +22,7 @@ from trimtab.reproduce.tables import Row, mean_row
 from trimtab.reproduce.trials import Trial
 from trimtab.rules.names import unknown
 from trimtab.sim.packing import BY_NAME
-from trimtab.traces.scenes.openb_orders import PUBLISHED_SEEDS
+from trimtab.traces.openb.orders import PUBLISHED_SEEDS
 
 RUN = "trimtab.reproduce.openb.trials:filled"
 POLICIES = (PACKER, FGD, "bestfit", "packing", "clustering", "dotprod", "random")

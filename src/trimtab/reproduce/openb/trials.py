@@ -10,9 +10,9 @@ import numpy as np
 from trimtab.errors import TraceError
 from trimtab.policies.packer.lists import List, packer_of, with_gpus
 from trimtab.sim import packing
+from trimtab.traces.openb.lists import drawn_pods, openb_nodes, published_mix
+from trimtab.traces.openb.orders import PUBLISHED_LOAD, drawn_order
 from trimtab.traces.readers import openb
-from trimtab.traces.scenes.openb_like import drawn_pods, openb_nodes, published_mix
-from trimtab.traces.scenes.openb_orders import PUBLISHED_LOAD, drawn_order
 
 DRAWN = "drawn"  # the list that is made from the seed
 NODES = "openb_node_list_gpu_node.csv"

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from trimtab.arrays import Array
+from trimtab.traces.openb.go_rand import GoRand
 from trimtab.traces.readers.openb import Order
-from trimtab.traces.scenes.go_rand import GoRand
 
 PUBLISHED_SEEDS = range(42, 52)
 PUBLISHED_LOAD = 1.3  # GPU asked for / GPU there is
@@ -25,8 +25,6 @@ def drawn_order(
     pods: Mapping[str, Array],
     seed: int,
     load: float = PUBLISHED_LOAD,
-    *,
-    own_prefix: bool = True,
 ) -> Order:
     """The order of arrival of a seed: names of pods, `-tuned-k` behind the k-th that is added.
 
@@ -56,4 +54,4 @@ def drawn_order(
             arrivals.append(f"{names[row]}-tuned-{len(arrivals) - len(rows)}")
     for _ in range(STARTED):
         rng.int63()
-    return Order(arrivals, rng.perm(with_gpus) if own_prefix else None)
+    return Order(arrivals, rng.perm(with_gpus))
