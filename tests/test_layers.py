@@ -87,10 +87,10 @@ ORDER = {
         {"readers"},
         {"__init__"},  # reads whatever a reader can; scenes and preparations start from it
         {"alibaba2018", "dumps", "load"},
-        {"openb", "twin"},
+        {"twin"},
         {"colocated"},
         {"scenes"},
-        {"prepare"},
+        {"openb", "prepare"},
     ],
     "policies": [
         {"networks"},
