@@ -200,6 +200,7 @@ VIEWS = (
         ("arm",),
         ("metric",),
         (),
+        each="policy",
         cell="points",
     ),
     View(

@@ -1,8 +1,9 @@
 """Find packer's weights by evolution, on lists drawn anew each generation.
 
-A candidate's gain on a list is the GPU share that it fills above what FGD fills, in points. What is
-negative counts twice, and above two points no more than two: better than FGD everywhere goes before
-much better somewhere.
+A candidate's gain on a list is the GPU share that it fills above what FGD fills, in points: half of
+it at the end and half in the mean since the pods asked for all GPUs, lest it turns pods away early
+that FGD would have placed. What is negative counts twice, and above two points no more than two:
+better than FGD everywhere goes before much better somewhere.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from trimtab.files import whole
 from trimtab.policies.packer.lists import Ground, List, ground
 from trimtab.policies.packer.policy import FILE
 from trimtab.rules.worth import CLASSES, FEATURES, write_weights
-from trimtab.sim.packing import FGD, PACKER
+from trimtab.sim.packing import FGD, PACKER, Packing
 from trimtab.training.evolution import Evolution
 
 CHECKPOINT = "checkpoint.npz"
@@ -38,7 +39,7 @@ START = {"relief": 1.0, "gpu_left": -0.1}  # FGD's gradient, and of equals the f
 class Settings:
     """How long and on what; the trace is `openb`, or a pod list whose mix is drawn from."""
 
-    steps: int = 120  # generations
+    steps: int = 100  # generations
     lists: int = 4  # a generation
     held: int = 12  # lists that validate
     every: int = 10  # generations between two validations
@@ -67,7 +68,7 @@ class Progress(NamedTuple):
     step: int
     steps: int
     loss: float  # NaN between validations
-    gain: float  # points of GPU allocation above FGD, mean
+    gain: float  # points above FGD, mean
     worst: float  # the same on the list with the least
     best_loss: float  # of the generations so far: the one in packer.json
     sigma: float
@@ -148,11 +149,18 @@ def _filled(
     def one(at: tuple[Array | None, List]) -> float:
         weights, todo = at
         if weights is None:
-            return 100 * todo.filled(FGD).gpu_allocation
-        return 100 * todo.filled(PACKER, _table(weights)).gpu_allocation
+            return score(todo.filled(FGD))
+        return score(todo.filled(PACKER, _table(weights)))
 
     pairs = [(weights, todo) for weights in candidates for todo in lists]
     return np.array(list(pool.map(one, pairs))).reshape(len(candidates), len(lists))
+
+
+def score(done: Packing) -> float:
+    """Points of GPU allocation: half at the end, half in the mean since all GPUs were asked for."""
+    used = done.used_gpu_milli[done.arrived_gpu_milli >= done.capacity_gpu_milli]
+    since = used.mean() / done.capacity_gpu_milli if len(used) else done.gpu_allocation
+    return 50 * float(done.gpu_allocation + since)
 
 
 def _table(weights: Array) -> Array:

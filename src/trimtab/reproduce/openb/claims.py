@@ -16,16 +16,16 @@ HARM = 0.2  # points
 DRAWN, DEFAULT, LOAD = "drawn", "default", 1.3
 
 
-def claims(tables: Sequence[Table]) -> list[Claim]:
-    """Every claim, in the order in which we would make them."""
+def claims(tables: Sequence[Table], packer: str = PACKER) -> list[Claim]:
+    """Every claim, in the order in which we would make them; `packer` may have weights of yours."""
     return [
         _as_published(tables),
-        _full(tables),
-        _every_order(tables),
-        _lists(tables),
-        _no_harm(tables),
-        _loads(tables),
-        _drawn(tables),
+        _full(tables, packer),
+        _every_order(tables, packer),
+        _lists(tables, packer),
+        _no_harm(tables, packer),
+        _loads(tables, packer),
+        _drawn(tables, packer),
     ]
 
 
@@ -52,38 +52,38 @@ def _as_published(tables: Sequence[Table]) -> Claim:
     return Claim(claim, True, f"{len(rows)} means of ten orders, all equal")
 
 
-def _full(tables: Sequence[Table]) -> Claim:
+def _full(tables: Sequence[Table], packer: str) -> Claim:
     claim = (
         f"packer fills {LEAST} % of the GPUs or more in the mean of the ten published orders of "
         "the default list (FGD: 95.39)"
     )
-    rows = rows_of(tables, "openb", arm=DEFAULT, policy=PACKER)
+    rows = rows_of(tables, "openb", arm=DEFAULT, policy=packer)
     if not rows:
         return Claim(claim)
     return Claim(claim, bool(rows[0]["ours"] >= LEAST), _text(rows[0]))
 
 
-def _every_order(tables: Sequence[Table]) -> Claim:
+def _every_order(tables: Sequence[Table], packer: str) -> Claim:
     claim = "packer fills more than FGD in every one of those orders"
-    rows = rows_of(tables, "openb-beside", arm=DEFAULT, metric=f"least less {FGD}")
+    rows = rows_of(tables, "openb-beside", arm=DEFAULT, policy=packer, metric=f"least less {FGD}")
     if not rows:
         return Claim(claim)
     return Claim(claim, bool(rows[0]["ours"] > 0), _text(rows[0]))
 
 
-def _others(tables: Sequence[Table], metric: str) -> list[Row]:
-    rows = rows_of(tables, "openb-beside", metric=metric)
+def _others(tables: Sequence[Table], packer: str, metric: str) -> list[Row]:
+    rows = rows_of(tables, "openb-beside", policy=packer, metric=metric)
     return sorted(
         (one for one in rows if one["arm"] not in (DRAWN, DEFAULT)), key=lambda one: one["ours"]
     )
 
 
-def _lists(tables: Sequence[Table]) -> Claim:
+def _lists(tables: Sequence[Table], packer: str) -> Claim:
     claim = (
         "of openb's other lists, none of which it was trained on, packer fills more than FGD on "
         "seven of eight or more (14 of 16), in the mean of the orders"
     )
-    rows = _others(tables, f"less {FGD}")
+    rows = _others(tables, packer, f"less {FGD}")
     if not rows:
         return Claim(claim)
     above = sum(one["ours"] > 0 for one in rows)
@@ -92,17 +92,17 @@ def _lists(tables: Sequence[Table]) -> Claim:
     return Claim(claim, above >= SHARE * len(rows), evidence + listed([_text(r) for r in rows]))
 
 
-def _no_harm(tables: Sequence[Table]) -> Claim:
+def _no_harm(tables: Sequence[Table], packer: str) -> Claim:
     claim = f"packer is nowhere more than {HARM} points below FGD, in no order of any list"
-    rows = _others(tables, f"least less {FGD}")
+    rows = _others(tables, packer, f"least less {FGD}")
     if not rows:
         return Claim(claim)
     return Claim(claim, bool(rows[0]["ours"] >= -HARM), listed([_text(one) for one in rows]))
 
 
-def _loads(tables: Sequence[Table]) -> Claim:
+def _loads(tables: Sequence[Table], packer: str) -> Claim:
     claim = "packer fills more than FGD when 100, 110 and 120 % have arrived too (default list)"
-    mine = rows_of(tables, "openb-loads", arm=DEFAULT, policy=PACKER)
+    mine = rows_of(tables, "openb-loads", arm=DEFAULT, policy=packer)
     theirs = rows_of(tables, "openb-loads", arm=DEFAULT, policy=FGD)
     if not mine or not theirs:
         return Claim(claim)
@@ -111,9 +111,9 @@ def _loads(tables: Sequence[Table]) -> Claim:
     return Claim(claim, all(a["ours"] > b["ours"] for a, b in pairs), "; ".join(texts))
 
 
-def _drawn(tables: Sequence[Table]) -> Claim:
+def _drawn(tables: Sequence[Table], packer: str) -> Claim:
     claim = "on lists drawn from the published mix packer fills more than FGD in every order"
-    rows = rows_of(tables, "openb-beside", arm=DRAWN, metric=f"least less {FGD}")
+    rows = rows_of(tables, "openb-beside", arm=DRAWN, policy=packer, metric=f"least less {FGD}")
     if not rows:
         return Claim(claim)
     return Claim(claim, bool(rows[0]["ours"] > 0), _text(rows[0]))

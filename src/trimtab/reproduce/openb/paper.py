@@ -13,12 +13,13 @@ from typing import Any
 
 from trimtab.claims import as_rows
 from trimtab.errors import TraceError, TrimtabError, UnknownName
+from trimtab.metrics import interval
 from trimtab.policies import check
 from trimtab.reproduce.openb.claims import FGD, PACKER, claims
 from trimtab.reproduce.openb.published import published
 from trimtab.reproduce.openb.trials import DRAWN, NODES, PODS, file_in, lists_in
 from trimtab.reproduce.options import Options
-from trimtab.reproduce.tables import Row, mean_row
+from trimtab.reproduce.tables import Row, mean_row, row
 from trimtab.reproduce.trials import Trial
 from trimtab.rules.names import unknown
 from trimtab.sim.packing import BY_NAME
@@ -61,7 +62,7 @@ class Setup(Options):
                 "or less"
             )
         for name in self.policies or ():
-            if name.partition(":")[0] == PACKER:
+            if is_packer(name):
                 check(name)
             elif name not in BY_NAME:
                 raise UnknownName(unknown("packing policy", name, name, BY_NAME))
@@ -146,7 +147,7 @@ def outcome(setup: Setup, found: Outcomes) -> dict[str, Any]:
     ]
     return {
         "tables": tables,
-        "claims": as_rows(claims(tables)),
+        "claims": as_rows(claims(tables, next(filter(is_packer, policies), PACKER))),
         "trace": f"{len(setup.lists())} lists of pods, {len(setup.of_seeds())} orders each",
         "seeds": setup.of_seeds(),
     }
@@ -164,13 +165,21 @@ def _rows(filled: Mapping[str, list[float]], list_: str, load: float, orders: in
 
 
 def _beside(filled: Mapping[str, list[float]], list_: str, load: float) -> list[Row]:
-    """Packer less each other, order by order, and the least of these."""
+    """Each packer less each other, order by order, and the least of these."""
     rows = []
-    for policy, values in filled.items():
-        if policy == PACKER or PACKER not in filled:
-            continue
-        less = [a - b for a, b in zip(filled[PACKER], values)]
-        rows.append(mean_row(PACKER, f"less {policy}", less, arm=list_, load=load))
-        if policy == FGD:
-            rows.append(mean_row(PACKER, f"least less {policy}", [min(less)], arm=list_, load=load))
+    for mine in filter(is_packer, filled):
+        for policy, values in filled.items():
+            if is_packer(policy):
+                continue
+            less = [a - b for a, b in zip(filled[mine], values)]
+            mean, half = interval(less)
+            ends = (None, None) if half is None else (mean - half, mean + half)
+            rows.append(row(mine, f"less {policy}", mean, *ends, arm=list_, load=load))
+            if policy == FGD:
+                rows.append(row(mine, f"least less {policy}", min(less), arm=list_, load=load))
     return rows
+
+
+def is_packer(policy: str) -> bool:
+    """Whether it is packer, with the shipped weights or (packer:PATH) others."""
+    return policy.partition(":")[0] == PACKER
