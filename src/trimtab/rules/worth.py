@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from trimtab.arrays import Array
-from trimtab.compiled import inner
+from trimtab.compiled import compiled
 from trimtab.errors import PolicyError
 from trimtab.files import write_whole
 
@@ -49,7 +49,7 @@ MADE_BY = "trimtab packer"
 REMEDY = "train some with `trimtab train packer --out DIR`"
 
 
-@inner
+@compiled
 def class_of(gpus: int, share: float) -> int:
     """The row of weights for a pod that takes `share` of each of so many devices."""
     if gpus == 0:
@@ -59,7 +59,7 @@ def class_of(gpus: int, share: float) -> int:
     return SHARED if share < 1.0 else ONE
 
 
-@inner
+@compiled
 def worth(
     weights: Array,
     row: int,

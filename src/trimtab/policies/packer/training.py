@@ -144,7 +144,7 @@ def _generation(pool: ThreadPoolExecutor, search: Evolution, of: Ground, lists: 
 def _filled(
     pool: ThreadPoolExecutor, lists: Sequence[List], candidates: Sequence[Array | None]
 ) -> Array:
-    """(candidates, lists) points of GPU allocation at the end; None is FGD."""
+    """(candidates, lists) scores; None is FGD."""
 
     def one(at: tuple[Array | None, List]) -> float:
         weights, todo = at
