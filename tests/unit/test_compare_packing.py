@@ -1,4 +1,4 @@
-"""`trimtab compare` where pods are packed: drawn lists, orders drawn by seed, packer with weights."""
+"""`trimtab compare` where pods are packed: drawn lists and orders, packer with its weights."""
 
 import numpy as np
 import pytest

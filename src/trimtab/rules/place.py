@@ -33,6 +33,7 @@ PRESSURE = 0.5  # lambda_1 of the compatibility score: weight of load
 INTERFERENCE = 0.5  # lambda_2: weight of the slow-down expected from neighbours
 SPEED = 0.5  # what a speed of 1 weighs beside the load in `swift`
 NOWHERE = -np.inf
+ANY_KIND = np.uint64(0xFFFFFFFFFFFFFFFF)  # every bit set: the job runs on any kind of node
 
 
 @inner
@@ -165,6 +166,21 @@ def frag_gain(w, c, node, job, shape):
 
 
 @inner
+def wanted_by(w, c, node, job):
+    """Share of the expected mix that accepts some kinds of node alone, this one among them; 0 for a
+    job that is picky itself.
+    """
+    share = 0.0
+    kind = np.uint64(w.nodes[c, node].kind)
+    if w.jobs[c, job].node_kinds == ANY_KIND:
+        for t in range(w.mix_jobs.shape[0]):
+            kinds = w.mix_jobs[t].node_kinds
+            if kinds != ANY_KIND and (kinds >> kind) & ONE != NEVER:
+                share += w.mix_share[t]
+    return share
+
+
+@inner
 def packed(w, c, node, job, shape):
     """What the node is worth to an instance by the weights of the policy `packer`."""
     devices, driver = w.nodes[c, node].gpus, w.nodes[c, node].driver
@@ -193,8 +209,9 @@ def packed(w, c, node, job, shape):
     row = class_of(int(w.jobs[c, job].gpus * w.scale[shape]), share)
     left = left / others if others > 0 else 1.0
     return worth(
-        w.packer, row, relief, gpu_left, whole, devices, left, tightest, device_left, opened, fresh
-    )
+        w.packer, row, relief, gpu_left, whole, devices, left, tightest, device_left, opened, fresh,
+        wanted_by(w, c, node, job),
+    )  # fmt: skip
 
 
 @inner

@@ -41,6 +41,8 @@ FEATURES = {
     "devices": "devices of the node, over 8",
     "spent": "1 = no GPU is left free",
     "fresh": "1 = the node was empty",
+    "wanted": "share of the expected pods that accept some models alone, this one among them; "
+    "0 for a pod that is one of those",
 }
 CPU, SHARED, ONE, SEVERAL = range(4)
 EIGHT = 8.0  # devices of a usual large node
@@ -72,13 +74,14 @@ def worth(
     device_left: float,
     opened: bool,
     fresh: bool,
+    wanted: float,
 ) -> float:
     """The weighted sum of the features of one placement; larger is better."""
     at = weights[row]
     share = gpu_left / devices if devices > 0 else 0.0
     total = at[0] * relief + at[1] * gpu_left / EIGHT + at[2] * share
     total += at[3] * left + at[4] * tightest + at[5] * abs(tightest - share)
-    total += at[8] * whole / EIGHT + at[9] * devices / EIGHT
+    total += at[8] * whole / EIGHT + at[9] * devices / EIGHT + at[12] * wanted
     if row == SHARED:
         total += at[6] * device_left
         if opened:

@@ -295,6 +295,19 @@ def clustering_score(affinities, free_gpu_milli, pod):
 
 
 @compiled
+def wanted_by(model, pod, typical):
+    """Share of the typical pods that accept some GPU models alone, this one among them; 0 for a pod
+    that is picky itself.
+    """
+    share = 0.0
+    if pod.models == ANY_MODEL:
+        for t in range(len(typical.share)):
+            if typical.models[t] != ANY_MODEL and accessible(model, typical.models[t]):
+                share += typical.share[t]
+    return share
+
+
+@compiled
 def packer_score(
     weights, frag_before, machine, free_cpu_milli, free_memory_mib, free_gpu_milli, pod, typical
 ):
@@ -326,4 +339,5 @@ def packer_score(
     return worth(
         weights, row, relief, idle / GPU_MILLI, whole, len(free_gpu_milli),
         (cpu_left + memory_left) / 2, min(cpu_left, memory_left), device_left, opened, fresh,
+        wanted_by(machine[3], pod, typical),
     ), devices  # fmt: skip

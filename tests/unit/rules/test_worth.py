@@ -16,7 +16,7 @@ from trimtab.rules.worth import (
     worth,
     write_weights,
 )
-from trimtab.sim.fragment import ANY_MODEL, Demand, Typical, packer_score
+from trimtab.sim.fragment import ANY_MODEL, Demand, Typical, packer_score, wanted_by
 
 ROWS = list(CLASSES)
 WHOLE_POD = Typical(  # one typical pod: a whole GPU and no CPU
@@ -33,7 +33,7 @@ def one(feature: str) -> np.ndarray:
 def features(row: str, **given: float) -> dict[str, float]:
     """Every feature of a placement, one weight at a time."""
     usual = dict(relief=0.0, gpu_left=2.5, whole=2, devices=4, left=0.5, tightest=0.25,
-                 device_left=0.5, opened=False, fresh=False)  # fmt: skip
+                 device_left=0.5, opened=False, fresh=False, wanted=0.125)  # fmt: skip
     at = ROWS.index(row)
     return {name: worth.py_func(one(name), at, **(usual | given)) for name in FEATURES}
 
@@ -59,6 +59,7 @@ def test_every_feature_of_a_placement():
         "devices": 4 / 8,
         "spent": 0.0,
         "fresh": 1.0,
+        "wanted": 0.125,
     }
 
 
@@ -97,6 +98,7 @@ def test_a_part_of_a_gpu_on_a_node_by_hand(call):
         "devices": 4 / 8,
         "spent": 0.0,
         "fresh": 0.0,
+        "wanted": 0.0,
     })  # fmt: skip
 
 
@@ -106,6 +108,17 @@ def test_an_empty_node_is_fresh_and_a_whole_device_is_opened():
     for name in ("fresh", "opened"):
         assert packer_score(one(name), 0.0, MACHINE, 8000, 16_384, free, pod, WHOLE_POD)[0] == 1.0
     assert free.tolist() == [1000] * 4  # left as it was
+
+
+def test_a_model_is_wanted_by_the_pods_that_accept_it_and_not_any():
+    pods = Typical(*(np.array(column) for column in zip(
+        (0, 1000, 1, ANY_MODEL, 0.5), (0, 1000, 1, 0b001, 0.25),
+        (0, 1000, 1, 0b011, 0.125), (0, 1000, 1, 0b010, 0.125),
+    )))  # fmt: skip
+    pod = Demand(2000, 4096, 500, 1, ANY_MODEL)
+    assert wanted_by(0, pod, pods) == 0.375
+    assert wanted_by(-1, pod, pods) == 0.0  # a node without GPUs
+    assert wanted_by(0, pod._replace(models=0b001), pods) == 0.0
 
 
 def test_shipped_weights_are_of_this_versions_features():
@@ -139,9 +152,9 @@ BAD_VALUE["one"] = ["x", *BAD_VALUE["one"][1:]]
         (changed(made_by="me"), "no weights of packer"),
         (changed(features=["relief"]), "made for other features than this version's"),
         (changed(weights={"cpu": []}), "weights are not of cpu, shared, one, several"),
-        (changed(weights=BAD_ROW), "weights.shared are not 12 numbers"),
+        (changed(weights=BAD_ROW), "weights.shared are not 13 numbers"),
         (changed(weights=BAD_VALUE), "weights.one.relief='x' is no weight"),
-        (changed(weights={**BAD_VALUE, "one": [float("nan")] * 12}), "relief=nan is no weight"),
+        (changed(weights={**BAD_VALUE, "one": [float("nan")] * 13}), "relief=nan is no weight"),
     ],
 )
 def test_another_file_is_refused_by_name(tmp_path, text, told):

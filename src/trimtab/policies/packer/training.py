@@ -1,9 +1,9 @@
 """Find packer's weights by evolution, on lists drawn anew each generation.
 
-A candidate's gain on a list is the GPU share that it fills above what FGD fills, in points: half of
-it at the end and half in the mean since the pods asked for all GPUs, lest it turns pods away early
-that FGD would have placed. What is negative counts twice, and above two points no more than two:
-better than FGD everywhere goes before much better somewhere.
+A candidate's gain on a list is what it fills of the GPUs above what FGD fills, in points: a third
+of it when the pods that arrived have just asked for all GPUs, a third in the mean since, a third at
+the end; for what is turned away early may be made up for later. What is negative counts twice, and
+above two points no more than two: better than FGD everywhere goes before much better somewhere.
 """
 
 from __future__ import annotations
@@ -157,10 +157,11 @@ def _filled(
 
 
 def score(done: Packing) -> float:
-    """Points of GPU allocation: half at the end, half in the mean since all GPUs were asked for."""
+    """Points of GPU allocation: a third each as all GPUs were asked for, since then, at the end."""
     used = done.used_gpu_milli[done.arrived_gpu_milli >= done.capacity_gpu_milli]
-    since = used.mean() / done.capacity_gpu_milli if len(used) else done.gpu_allocation
-    return 50 * float(done.gpu_allocation + since)
+    if not len(used):
+        return 100 * done.gpu_allocation
+    return 100 * float(used[0] + used.mean() + used[-1]) / (3 * done.capacity_gpu_milli)
 
 
 def _table(weights: Array) -> Array:

@@ -97,11 +97,11 @@ def test_a_loss_counts_what_is_below_fgd_twice_and_at_most_two_points_above():
     assert losses(gains).tolist() == [-0.75, 0.0]
 
 
-def test_a_score_is_half_the_end_and_half_the_mean_since_all_gpus_were_asked_for():
+def test_a_score_is_of_the_moment_all_gpus_are_asked_for_the_mean_since_and_the_end():
     used = np.array([600, 700, 900])
     arrived = np.array([900, 1000, 1200])
     done = Packing(None, None, arrived, used, None, 1000)
-    assert score(done) == pytest.approx(100 * (0.9 / 2 + (0.7 + 0.9) / 2 / 2))
+    assert score(done) == pytest.approx(100 * (0.7 + (0.7 + 0.9) / 2 + 0.9) / 3)
     early = done._replace(arrived_gpu_milli=arrived // 2)
     assert score(early) == pytest.approx(90)
 

@@ -125,8 +125,8 @@ def test_the_lists_that_packer_was_not_trained_on():
 
 @pytest.mark.slow
 def test_the_command_prints_its_tables_as_json_and_goes_on(tmp_path):
-    command = [sys.executable, "-m", "trimtab", "reproduce", "openb", "--quick", "--seeds", "1",
-               "--policies", "packer,fgd", "--out", str(tmp_path / "kept"), "--json", "-"]  # fmt: skip
+    words = ["reproduce", "openb", "--quick", "--seeds=1", "--policies=packer,fgd", "--json=-"]
+    command = [sys.executable, "-m", "trimtab", *words, "--out", str(tmp_path / "kept")]
     first, second = (
         subprocess.run(command, capture_output=True, text=True, timeout=900) for _ in range(2)
     )

@@ -41,7 +41,7 @@ def pods(*gpu_milli: int) -> dict[str, np.ndarray]:
 
 
 def test_the_generator_is_gos():
-    # what every Go program printed before 1.20 that called rand.Intn(100) without a seed, which is 1
+    # what every Go program before 1.20 printed of rand.Intn(100) without a seed, which was 1
     rng = GoRand(1)
     assert [rng.intn(100) for _ in range(10)] == [81, 87, 47, 59, 81, 18, 25, 40, 56, 0]
 
