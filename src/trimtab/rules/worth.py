@@ -41,11 +41,12 @@ FEATURES = {
     "devices": "devices of the node, over 8",
     "spent": "1 = no GPU is left free",
     "fresh": "1 = the node was empty",
-    "wanted": "share of the expected pods that accept some models alone, this one among them; "
-    "0 for a pod that is one of those",
+    "wanted": "ten times the share of the expected pods that accept some models alone, this one "
+    "among them; 0 for a pod that is one of those",
 }
 CPU, SHARED, ONE, SEVERAL = range(4)
 EIGHT = 8.0  # devices of a usual large node
+TEN = 10.0  # brings a share of a tenth, usual for a model that is wanted, to 1
 SHIPPED = Path(__file__).with_name("packer.json")
 MADE_BY = "trimtab packer"
 REMEDY = "train some with `trimtab train packer --out DIR`"
@@ -81,7 +82,7 @@ def worth(
     share = gpu_left / devices if devices > 0 else 0.0
     total = at[0] * relief + at[1] * gpu_left / EIGHT + at[2] * share
     total += at[3] * left + at[4] * tightest + at[5] * abs(tightest - share)
-    total += at[8] * whole / EIGHT + at[9] * devices / EIGHT + at[12] * wanted
+    total += at[8] * whole / EIGHT + at[9] * devices / EIGHT + at[12] * TEN * wanted
     if row == SHARED:
         total += at[6] * device_left
         if opened:

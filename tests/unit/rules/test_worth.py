@@ -59,7 +59,7 @@ def test_every_feature_of_a_placement():
         "devices": 4 / 8,
         "spent": 0.0,
         "fresh": 1.0,
-        "wanted": 0.125,
+        "wanted": 1.25,
     }
 
 

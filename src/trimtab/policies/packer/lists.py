@@ -22,7 +22,7 @@ from trimtab.traces.openb.lists import (
 )
 from trimtab.traces.readers import openb
 
-VARIED_PICKY = 1 / 3  # share of the lists in which some pods accept some models alone
+VARIED_PICKY = 1 / 2  # share of the lists in which some pods accept some models alone
 MOST_PICKY = 0.5  # of the pods for GPUs there
 
 

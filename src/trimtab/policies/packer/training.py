@@ -32,14 +32,15 @@ CHECKPOINT = "checkpoint.npz"
 HELD_OUT = 1_000_000  # added to the seed: the lists that choose among generations
 FREE = ("steps", "every", "workers")  # may differ when a training goes on
 MOST_GAIN = 2.0
-START = {"relief": 1.0, "gpu_left": -0.1}  # FGD's gradient, and of equals the fuller node
+# FGD's gradient; of equals the fuller node, and none that others need
+START = {"relief": 1.0, "gpu_left": -0.1, "wanted": -0.3}
 
 
 @dataclass(frozen=True)
 class Settings:
     """How long and on what; the trace is `openb`, or a pod list whose mix is drawn from."""
 
-    steps: int = 100  # generations
+    steps: int = 60  # generations
     lists: int = 4  # a generation
     held: int = 12  # lists that validate
     every: int = 10  # generations between two validations
