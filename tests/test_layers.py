@@ -100,7 +100,8 @@ ORDER = {
     ],
     "reproduce": [
         {"logs", "options", "tables", "trials"},
-        {"adlro", "llm", "openb", "slim"},
+        {"frontier"},
+        {"adlro", "colocated", "llm", "openb", "slim"},
         {"__init__"},
     ],
     "report": [
@@ -120,7 +121,9 @@ ORDER = {
     "cli": [
         {"options", "outputs"},
         {"guard", "shown"},
-        {"bench", "cluster", "compare", "envs", "plan", "reproduce", "serve", "trace", "train"},
+        {"bench", "cluster", "envs", "plan", "reproduce", "serve", "trace", "train"},
+        {"at_harm"},  # shows its tables as reproduce does
+        {"compare"},
         {"demo"},  # shows its table as compare does
         {"__init__"},
     ],
