@@ -6,5 +6,6 @@ BY_NAME: dict[str, str] = {
     "adlro": "trimtab.reproduce.adlro",
     "colocated": "trimtab.reproduce.colocated",
     "llm": "trimtab.reproduce.llm",
+    "openb": "trimtab.reproduce.openb",
     "slim": "trimtab.reproduce.slim",
 }
