@@ -93,10 +93,10 @@ ORDER = {
     "policies": [
         {"networks"},
         {"code", "rule", "sb3"},
-        {"baselines", "adlro", "dqn", "slurm"},
+        {"baselines", "adlro", "dqn", "rollout", "slurm"},
         {"__init__"},  # finds a policy by its name
     ],
-    "reproduce": [{"logs", "options", "tables", "trials"}, {"adlro", "llm", "slim"}, {"__init__"}],
+    "reproduce": [{"logs", "options", "tables", "trials"}, {"adlro", "llm", "rollout", "slim"}, {"__init__"}],
     "report": [
         {"__init__", "colours"},
         {"drawing"},

@@ -5,5 +5,6 @@
 BY_NAME: dict[str, str] = {
     "adlro": "trimtab.reproduce.adlro",
     "llm": "trimtab.reproduce.llm",
+    "rollout": "trimtab.reproduce.rollout",
     "slim": "trimtab.reproduce.slim",
 }

@@ -41,6 +41,9 @@ finished stays in `kept`, and the same command goes on from there
 
 `trimtab reproduce llm --only planetlab_7days.tar.xz --only full` — on a recorded trace
 
+`trimtab reproduce rollout --logs swf --out kept` — play-outs in RLScheduler's setting and on
+weeks of the other logs in the folder
+
 `trimtab reproduce slim --quick` — the network, routers against random ones and under an objective
 
 `trimtab reproduce slim --live` — a real fleet on this machine beside its simulation
@@ -50,7 +53,7 @@ arrivals too
 """
 )
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="adlro, llm or slim.")],
+    paper: Annotated[str, typer.Argument(help="adlro, llm, rollout or slim.")],
     quick: Annotated[
         bool, typer.Option("--quick", help="Fewer seeds, jobs, loads and policies.")
     ] = False,
@@ -84,6 +87,10 @@ def reproduce(
         str,
         typer.Option(help="What batches cost: cpu, h200 or a file, for slim alone."),
     ] = "",
+    logs: Annotated[
+        list[str] | None,
+        typer.Option(help="A log or a folder of them, for rollout alone; may be repeated."),
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes; as many as processors.")
     ] = None,
@@ -118,7 +125,11 @@ def reproduce(
     names = between_commas(policies) if own_names else checked_names(policies)
     if profile and paper != "slim":
         raise TrimtabError(f"--profile {profile}: there is one for slim alone")
-    own = {"profile": profile} if profile else {}
+    if logs and paper != "rollout":
+        raise TrimtabError(f"--logs {logs[0]}: there is one for rollout alone")
+    own: dict[str, Any] = {"profile": profile} if profile else {}
+    if logs:
+        own["logs"] = logs
     setup = module.Setup(seeds=seeds, jobs=jobs, quick=quick, policies=names, parts=only, **own)
     for line in setup.left_out():
         say(line)

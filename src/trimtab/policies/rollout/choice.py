@@ -62,6 +62,17 @@ class Chooser:
         self._came: deque[Asks] = deque(maxlen=options.arrivals + 1)
         self._run_s: dict[int, float] = {}  # of what came and has ended
 
+    def warm(self, play: PlayOut) -> None:
+        """Compile what a decision calls, before a budget counts."""
+        one = np.ones(1)
+        asks = Asks(np.zeros(1, np.int64), one, one, np.zeros(1, np.int64), np.ones((1, 1)))
+        history = History()
+        history.learn(0, 0, 1.0, 1.0)
+        left(history.guess_s(asks.job, asks.tenant, one), one, one)
+        for code in CODES.values():
+            order = ranked(code, 0.0, one, one, one)
+        play(Scene(0.0, one, one, one, np.ones((1, 1)), one, one, one, asks.width), order, 0, 1.0)
+
     def came(self, asks: Asks) -> None:
         """Remember arrivals, oldest first."""
         if self.options.arrivals:

@@ -20,7 +20,7 @@ class Options:
     objective: str = "slowdown"  # a name of OBJECTIVES
     depth: int = 512  # jobs of the queue that are played out
     firsts: int = 10  # jobs that are tried at the head of the best order
-    arrivals: int = 0  # jobs that come in a play-out, as the last so many came
+    arrivals: int = 12  # jobs that come in a play-out, as the last so many came
     margin: float = 0.0  # of its value that an order must be better by than the one followed
     place: str = "first"  # a name of rules.names.PLACES
 

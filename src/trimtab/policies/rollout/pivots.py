@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from trimtab.arrays import Array
 from trimtab.compiled import compiled
 from trimtab.core import Workload
-from trimtab.policies.rollout.choice import Asks, Chooser, Going
-from trimtab.policies.rollout.playout import cost
+from trimtab.policies.rollout.choice import Asks, Going
+from trimtab.policies.rollout.playout import Scene, cost
+from trimtab.policies.rollout.policy import RolloutPolicy
 from trimtab.sim import rlscheduler
 from trimtab.sim.rlscheduler import (
     ARRIVED,
@@ -66,14 +65,18 @@ def play_out(scene, order, backfill, objective):
 
 
 def schedule(
-    work: Workload,
-    capacity: int,
-    chooser: Chooser,
-    backfill: bool,
-    request_s: Array,
-    progress: Callable[[int], None] | None = None,
+    work: Workload, capacity: int, policy: RolloutPolicy, request_s: Array
 ) -> tuple[Array, Array]:
-    """As `sim.rlscheduler.schedule`, with each job picked by a rollout."""
+    """As `sim.rlscheduler.schedule`, with each job picked by the policy.
+
+    It sees of a job what the simulator has admitted, and its run time when it has ended.
+    """
+    chooser, backfill = policy.chooser, policy.backfill == "easy"
+
+    def played(scene: Scene, order: Array, objective: int, enough: float) -> float:
+        value: float = play_out(scene, order, backfill, objective)
+        return value
+
     columns = work.jobs["submit_s"].copy(), work.truth["work_s"].copy(), request_s
     width = (work.demand[:, 0] * work.jobs["instances"]).astype(np.int64)
     procs = np.asarray(work.meta.get("procs", width), np.int64)
@@ -104,8 +107,6 @@ def schedule(
             going = Going(asks.only(running), turn.start_s[running], turn.due_of_s[running])
             best = chooser.order(
                 float(turn.now_s[0]), turn.count[FREE:].astype(np.float64), asks.only(queue),
-                going, lambda scene, order, objective, enough: play_out(
-                    scene, order, backfill, objective
-                ),
+                going, played,
             )  # fmt: skip
             turn.pick[0] = queue[best[0]]
