@@ -96,7 +96,11 @@ ORDER = {
         {"baselines", "adlro", "dqn", "rollout", "slurm"},
         {"__init__"},  # finds a policy by its name
     ],
-    "reproduce": [{"logs", "options", "tables", "trials"}, {"adlro", "llm", "rollout", "slim"}, {"__init__"}],
+    "reproduce": [
+        {"logs", "options", "tables", "trials"},
+        {"adlro", "llm", "rollout", "slim"},
+        {"__init__"},
+    ],
     "report": [
         {"__init__", "colours"},
         {"drawing"},

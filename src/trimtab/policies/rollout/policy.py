@@ -128,7 +128,9 @@ def asks_of(snapshot: Snapshot, jobs: Array) -> Asks:
     """What these jobs ask for, all instances that are left to start."""
     asked = snapshot.jobs[jobs]
     width = snapshot.demand[jobs] * snapshot.state["left"][jobs][:, None]
-    return Asks(jobs, asked["submit_s"], np.maximum(asked["request_s"], 1.0), asked["tenant"], width)
+    return Asks(
+        jobs, asked["submit_s"], np.maximum(asked["request_s"], 1.0), asked["tenant"], width
+    )
 
 
 def going_of(snapshot: Snapshot) -> Going:

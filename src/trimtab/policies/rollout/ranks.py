@@ -40,5 +40,3 @@ def ranked(code, now_s, submit_s, run_s, size):
     for i in range(len(keys)):
         keys[i] = key(code, now_s, submit_s[i], run_s[i], size[i])
     return np.argsort(keys, kind="mergesort")
-
-
