@@ -86,8 +86,10 @@ ORDER = {
     "traces": [
         {"readers"},
         {"__init__"},  # reads whatever a reader can; scenes and preparations start from it
-        {"alibaba2018", "dumps", "load", "scenes"},
+        {"alibaba2018", "dumps", "load"},
         {"twin"},
+        {"colocated"},
+        {"scenes"},
         {"prepare"},
     ],
     "policies": [
@@ -98,7 +100,8 @@ ORDER = {
     ],
     "reproduce": [
         {"logs", "options", "tables", "trials"},
-        {"adlro", "llm", "rollout", "slim"},
+        {"frontier"},
+        {"adlro", "colocated", "llm", "rollout", "slim"},
         {"__init__"},
     ],
     "report": [
@@ -118,7 +121,9 @@ ORDER = {
     "cli": [
         {"options", "outputs"},
         {"guard", "shown"},
-        {"bench", "cluster", "compare", "envs", "plan", "reproduce", "serve", "trace", "train"},
+        {"bench", "cluster", "envs", "plan", "reproduce", "serve", "trace", "train"},
+        {"at_harm"},  # shows its tables as reproduce does
+        {"compare"},
         {"demo"},  # shows its table as compare does
         {"__init__"},
     ],

@@ -56,4 +56,10 @@ class Question:
     gpu_jobs: float = _option(0.0, "Share of the jobs that become GPU work of Gavel's types.")
     lenient: bool = _option(False, "Drop bad rows, however many, and jobs that fit no node.")
     strict: bool = _option(False, "Refuse a trace with a bad row instead of dropping the row.")
+    at_harm: str | None = _option(
+        None, "Harm to services in percent, such as 0.3,1,3: each policy at the limit that adds it."
+    )
+    tune_on: str | None = _option(
+        None, "With --at-harm: find the limits on this trace, as colocated:split=train."
+    )
     log: bool = False  # keep every event, for reports

@@ -21,6 +21,10 @@ CASES = [
         ("sjf", "+conservative"),
         ("smallest-area", "+greedy"),
     )
+] + [
+    ("smallest-area+greedy+calm+p95@0.9+feedback@0.02", 7),
+    ("sjf+conservative+swift+now+feedback@0.001", 8),
+    ("fcfs+best+feedback", 9),
 ]
 
 

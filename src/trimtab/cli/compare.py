@@ -76,6 +76,9 @@ file, or its folder
 policies of yours by path
 
 `trimtab compare fluid mct --trace adlro --cluster adlro:volta=32,turing=16,radeon=16`
+
+`trimtab compare smallest-area+greedy+calm+p95 smallest-area+greedy+swift+peak --trace colocated
+--at-harm 1,3 --seeds 3` — batch jobs beside services, at equal harm to these
 """
 )
 @with_options
@@ -96,6 +99,15 @@ def compare(
     from trimtab.metrics import RECORDED
 
     check_times(question)
+    if question.tune_on is not None and question.at_harm is None:
+        raise TrimtabError("--tune-on: to add how much harm? Give --at-harm 0.3,1,3 with it")
+    if question.at_harm is not None:
+        from trimtab.cli.at_harm import compare_at_harm
+
+        if metrics is not None or hyperscore is not None:
+            raise TrimtabError("--at-harm has its own columns; leave --metrics, --hyperscore out")
+        compare_at_harm(question, json_file, report)
+        return
     keys = table_keys(metrics, hyperscore)
     question = with_reference(replace(question, log=report is not None), hyperscore)
     seeds, trace, cluster = question.seeds, question.trace, question.cluster
@@ -299,12 +311,13 @@ def policies(json_file: JsonOption = None) -> None:
     """List what there is: orders, backfills, places, packers, and policies of other packages."""
     from trimtab.compare import PACKERS
     from trimtab.policies import BY_NAME, plugged_in
-    from trimtab.rules.names import ABOUT, BACKFILLS, ORDERS, PLACES
+    from trimtab.rules.names import ABOUT, BACKFILLS, ESTIMATES, FEEDBACK, ORDERS, PLACES
 
     groups = {
         "order": {name: ABOUT[name] for name in ORDERS},
         "backfill": {name: ABOUT[name] for name in BACKFILLS},
         "place": {name: ABOUT[name] for name in PLACES},
+        "estimate": {name: ABOUT[name] for name in (*ESTIMATES, FEEDBACK)},
         "packing": {
             name: "fills an openb cluster in a given order; see compare --order" for name in PACKERS
         },
@@ -313,7 +326,7 @@ def policies(json_file: JsonOption = None) -> None:
     if json_file:
         write_json(json_file, groups)
         return
-    table = Table(title="order[+backfill][+place], such as sjf+easy+fastest")
+    table = Table(title="order[+backfill][+place][+estimate[@limit]], such as sjf+easy+fastest")
     for column in ("part", "name", "what it does"):
         table.add_column(column)
     for part, names in groups.items():

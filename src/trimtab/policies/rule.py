@@ -11,6 +11,7 @@ from trimtab.core import Cluster, Decision, Limit, Profile, Snapshot, Wait, Work
 from trimtab.rules.names import BACKFILLS, Rule, parse
 from trimtab.rules.plan import decide, decide_conservative
 from trimtab.rules.seen import decisions_of, world_of
+from trimtab.rules.steer import Steering
 
 if TYPE_CHECKING:
     from trimtab.sim.whole import Whole
@@ -24,10 +25,11 @@ class RulePolicy:
         self.name = name
         self.rule: Rule = parse(name, seed)
         self._room = 256
+        self._steering = None if math.isnan(self.rule.target) else Steering(self.rule.target)
 
     def decide(self, snapshot: Snapshot) -> list[Decision]:
         rule, waiting = self.rule, len(snapshot.queue)
-        own = self._own_limit(snapshot)
+        own = self._own_limit(snapshot) or self._steered(snapshot)
         if own:
             return own
         while True:
@@ -47,9 +49,24 @@ class RulePolicy:
         if not rule.estimate or not len(snapshot.limit):
             return []
         share = float(snapshot.limit[0]) if math.isnan(rule.limit) else rule.limit
-        if snapshot.estimate == rule.estimate and (snapshot.limit == share).all():
+        stands = (snapshot.limit == share).all()
+        if self._steering is not None and self._steering.began(snapshot.now_s):
+            stands = True
+        if snapshot.estimate == rule.estimate and stands:
             return []
         return [Limit(share, estimate=rule.estimate), Wait(snapshot.now_s)]
+
+    def _steered(self, snapshot: Snapshot) -> list[Decision]:
+        """Limits of regions that are due, where the rule moves them."""
+        if self._steering is None or not len(snapshot.limit):
+            return []
+        made = self._steering.limits(
+            snapshot.now_s, snapshot.nodes, snapshot.node_state, snapshot.limit
+        )
+        if made is None:
+            return []
+        moved = [Limit(float(share), region) for region, share in enumerate(made)]
+        return [*moved, Wait(self._steering.due_s), Wait(snapshot.now_s)]
 
     def whole(
         self,

@@ -4,6 +4,7 @@
 # `Setup`, `planned` and `outcome`
 BY_NAME: dict[str, str] = {
     "adlro": "trimtab.reproduce.adlro",
+    "colocated": "trimtab.reproduce.colocated",
     "llm": "trimtab.reproduce.llm",
     "rollout": "trimtab.reproduce.rollout",
     "slim": "trimtab.reproduce.slim",

@@ -1,5 +1,6 @@
-"""Rules by name: `order[+backfill][+place][+estimate[@limit]]`, such as `sjf`, `wfp3+easy+fastest`
-or, on a cluster that lends what services leave, `smallest-area+greedy+calm+p95@0.9`.
+"""Rules by name: `order[+backfill][+place][+estimate[@limit]][+feedback[@harm]]`, such as `sjf`,
+`wfp3+easy+fastest` or, on a cluster that lends what services leave,
+`smallest-area+greedy+calm+p95@0.9` and `smallest-area+greedy+calm+p95+feedback@0.01`.
 """
 
 import math
@@ -49,6 +50,9 @@ ESTIMATES = {
     "trend": 5,
     "oracle": 6,
 }
+FORETELLS = ("oracle",)  # estimates that no policy can make
+FEEDBACK = "feedback"
+HARM = 0.01  # that feedback aims at unless told
 MOST_LIMIT = 2.0  # of a node: above it any limit says the same
 ABOUT = {
     "fcfs": "first come, first served",
@@ -86,6 +90,7 @@ ABOUT = {
     "p95": "95th percentile of the readings, as Koordinator",
     "peak": "the largest of the readings, as Borg's peak predictors",
     "trend": "the last readings go on rising or falling as they do",
+    FEEDBACK: "limits of regions follow the harm to services measured there; @0.01 of their use",
     "oracle": "what services will use at their peak while the job runs: no policy can know it",
 }
 
@@ -97,6 +102,7 @@ class Rule(NamedTuple):
     seed: int = 0
     estimate: str = ""  # "" = the cluster's own
     limit: float = math.nan  # the same
+    target: float = math.nan  # share of harm that feedback aims at; nan = limits stand still
 
 
 def parse(name: str, seed: int = 0) -> Rule:
@@ -104,7 +110,7 @@ def parse(name: str, seed: int = 0) -> Rule:
     parts = name.split("+")
     if parts[0] not in ORDERS:
         raise UnknownName(unknown("rule", name, parts[0], ORDERS))
-    backfill, place, estimate, limit = 0, 0, "", math.nan
+    backfill, place, estimate, limit, target = 0, 0, "", math.nan, math.nan
     for part in parts[1:]:
         base, at, share = part.partition("@")
         if part in BACKFILLS:
@@ -113,9 +119,12 @@ def parse(name: str, seed: int = 0) -> Rule:
             place = PLACES[part]
         elif base in ESTIMATES:
             estimate, limit = base, limit_of(name, share) if at else limit
+        elif base == FEEDBACK:
+            target = harm_of(name, share) if at else HARM
         else:
-            raise UnknownName(unknown("rule", name, part, [*BACKFILLS, *PLACES, *ESTIMATES]))
-    return Rule(ORDERS[parts[0]], backfill, place, seed, estimate, limit)
+            known = [*BACKFILLS, *PLACES, *ESTIMATES, FEEDBACK]
+            raise UnknownName(unknown("rule", name, part, known))
+    return Rule(ORDERS[parts[0]], backfill, place, seed, estimate, limit, target)
 
 
 def limit_of(name: str, share: str) -> float:
@@ -132,11 +141,33 @@ def limit_of(name: str, share: str) -> float:
     return limit
 
 
+def harm_of(name: str, share: str) -> float:
+    """The share of services' use in `feedback@0.01`."""
+    try:
+        harm = float(share)
+    except ValueError:
+        harm = math.nan
+    if not 0.0 < harm <= 1.0:
+        raise UnknownName(
+            f"rule {name!r}: @{share} is no share of what services use that may be harmed, above 0 "
+            "and at most 1; write one behind feedback, such as feedback@0.01"
+        )
+    return harm
+
+
+def turned(name: str) -> str:
+    """The part of a rule's name that a limit stands behind: `p95` of `sjf+p95`; "" = none."""
+    parts = [part.partition("@")[0] for part in name.split("+")]
+    if FEEDBACK in parts:
+        return FEEDBACK
+    return next((part for part in parts if part in ESTIMATES), "")
+
+
 def at_limit(name: str, limit: float) -> str:
     """The same rule at another limit: `sjf+p95@0.9` at .8 is `sjf+p95@0.8`."""
+    one = turned(name)
     parts = [
-        f"{part.partition('@')[0]}@{limit:g}" if part.partition("@")[0] in ESTIMATES else part
-        for part in name.split("+")
+        f"{one}@{limit:g}" if part.partition("@")[0] == one else part for part in name.split("+")
     ]
     return "+".join(parts)
 

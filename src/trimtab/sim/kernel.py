@@ -221,10 +221,10 @@ def goes_on(w, c):
 @inner
 def next_time(w, c):
     """When something happens next, or inf. Changes of use alone keep a simulation going only where
-    jobs wait for them.
+    jobs wait for them, and so does an alarm where services' use changes.
     """
     head = w.head[c]
-    time_s = head.alarm_s
+    time_s = head.alarm_s if w.conf[0].lends == 0 else np.inf
     if head.heap > 0:
         time_s = min(time_s, w.runs[c, w.heap[c, 0]].end_s)
     if head.submitted < head.jobs:
@@ -241,8 +241,10 @@ def next_time(w, c):
         time_s = min(time_s, max(w.outage[c, head.outage].time_s, head.now_s))
     if head.back_first >= 0:
         time_s = min(time_s, w.state[c, head.back_first].back_s)
-    if head.services > 0 and (time_s < np.inf or goes_on(w, c)):
-        time_s = min(time_s, head.pattern_s)
+    if time_s < np.inf or goes_on(w, c):
+        time_s = min(time_s, head.alarm_s)
+        if head.services > 0:
+            time_s = min(time_s, head.pattern_s)
     if head.over_s <= time_s:
         time_s = min(time_s, next_eviction(w, c, time_s))
     return time_s

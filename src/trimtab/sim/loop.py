@@ -11,7 +11,7 @@ from trimtab.rules.sort import sort_turn
 from trimtab.sim.choice import start, stop
 from trimtab.sim.kernel import advance
 
-DONE, GROW, MORE = 0, 1, 2
+DONE, GROW, MORE, ALARM = 0, 1, 2, 3
 
 
 @compiled
@@ -81,7 +81,8 @@ def log_needs(w, c):
 
 @compiled
 def run_rule(w, c, order, backfill, place, seed, limit):
-    """Run at most `limit` instants: DONE, GROW (make room and call again), or MORE to do.
+    """Run at most `limit` instants: DONE, GROW (make room and call again), MORE to do, or ALARM,
+    where the instant is the one that an alarm was set for.
 
     The pass of the present instant is planned first, so that a call after GROW takes up where it
     stopped.
@@ -96,8 +97,11 @@ def run_rule(w, c, order, backfill, place, seed, limit):
                 w.head[c].calm = w.head[c].settled = 0
                 return GROW
             again = apply_plan(w, c)
+        alarm_s = w.head[c].alarm_s
         if not advance(w, c):
             return DONE
+        if alarm_s <= w.head[c].now_s:
+            return ALARM
     return MORE
 
 
@@ -112,8 +116,11 @@ def run_conservative(w, c, order, place, seed, limit):
         if not has_room(w, c):
             return GROW
         apply_plan(w, c)
+        alarm_s = w.head[c].alarm_s
         if not advance(w, c):
             return DONE
+        if alarm_s <= w.head[c].now_s:
+            return ALARM
     return MORE
 
 

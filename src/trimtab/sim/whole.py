@@ -14,10 +14,12 @@ from trimtab.columns import SO_FAR, STATE, TOTALS
 from trimtab.compiled import interruptible
 from trimtab.core import Cluster, Profile, Status, Workload
 from trimtab.errors import PolicyError, TraceError
-from trimtab.rules.names import BACKFILLS, ORDERS, Rule, at_limit, parse
+from trimtab.rules.names import BACKFILLS, FEEDBACK, ORDERS, Rule, at_limit, parse
+from trimtab.rules.steer import Steering
 from trimtab.rules.world import World
 from trimtab.sim import kernel, loop, pool
-from trimtab.sim.lending import lends, set_lending
+from trimtab.sim.lend import set_limit
+from trimtab.sim.lending import SAME, lends, set_lending
 from trimtab.sim.world import Models, check_hostable, fitted, grown, make_world
 
 FIRST_DYNAMIC = ORDERS["wfp3"]
@@ -57,7 +59,7 @@ def simulate(
     loop.set_rank(world, 0, found.order)
     kernel.reset(world, 0)
     world = set_lending(world, workload, cluster, found.estimate, found.limit)
-    world = run_world(world, found, progress)
+    world = run_world(world, found, progress, steering_of(world, found))
     waiting = int(world.head[0]["waiting"])
     if waiting and lends(world):
         raise PolicyError(
@@ -80,7 +82,36 @@ def left_in(world: World, log: Array | None, wall_s: float) -> Whole:
     return Whole(state, totals, log, wall_s, arrived, so_far)
 
 
-def run_world(world: World, rule: Rule, progress: Callable[[int], None] | None = None) -> World:
+def steering_of(world: World, rule: Rule) -> Steering | None:
+    """What sets the limits of regions anew, where a rule wants it."""
+    if math.isnan(rule.target):
+        return None
+    if not lends(world):
+        raise TraceError(
+            f"{FEEDBACK} sets how much batch jobs may borrow of services, and this cluster lends "
+            "nothing; leave it out, or run it on colocated"
+        )
+    return Steering(rule.target)
+
+
+def steer(world: World, steering: Steering) -> None:
+    """Set the limits that are due, and an alarm for the next."""
+    head = world.head[0]
+    now_s, nodes = float(head["now_s"]), int(head["nodes"])
+    made = steering.limits(
+        now_s, world.nodes[0, :nodes], world.node_state[0, :nodes], world.limit[0]
+    )
+    for region, share in enumerate(() if made is None else made):
+        set_limit(world, 0, region, float(share), SAME)
+    head["alarm_s"] = steering.due_s
+
+
+def run_world(
+    world: World,
+    rule: Rule,
+    progress: Callable[[int], None] | None = None,
+    steering: Steering | None = None,
+) -> World:
     """Drive a world of one cluster to its end, growing its pools on the way."""
     jobs = int(world.head[0]["jobs"])
 
@@ -91,11 +122,15 @@ def run_world(world: World, rule: Rule, progress: Callable[[int], None] | None =
     conservative = rule.backfill == BACKFILLS["conservative"]
     run = loop.run_conservative if conservative else loop.run_rule
     how = (rule.order, rule.place) if conservative else (rule.order, rule.backfill, rule.place)
+    if steering is not None:
+        steer(world, steering)
     while True:
         code = interruptible(run, world, 0, *how, rule.seed, CHUNK, halt=world.halt, look=look)
         look()
         if code == loop.DONE:
             return world
+        if code == loop.ALARM and steering is not None:
+            steer(world, steering)
         if code == loop.GROW:
             world = grown(
                 world,

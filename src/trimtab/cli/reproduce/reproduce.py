@@ -37,6 +37,8 @@ finished stays in `kept`, and the same command goes on from there
 
 `trimtab reproduce adlro --ablation --out kept` — what each part of the paper's DQN is worth
 
+`trimtab reproduce colocated --quick` — batch jobs beside services, rules at equal harm
+
 `trimtab reproduce llm --quick` — learned plans of parallelism beside rules and the optimum
 
 `trimtab reproduce llm --only planetlab_7days.tar.xz --only full` — on a recorded trace
@@ -53,7 +55,7 @@ arrivals too
 """
 )
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="adlro, llm, rollout or slim.")],
+    paper: Annotated[str, typer.Argument(help="adlro, colocated, llm, rollout or slim.")],
     quick: Annotated[
         bool, typer.Option("--quick", help="Fewer seeds, jobs, loads and policies.")
     ] = False,
@@ -199,7 +201,8 @@ def show(measured: Mapping[str, Any], notes: Mapping[str, str]) -> None:
         if view.table in notes and view.table not in told:
             out.print(Text(notes[view.table], style="dim"))
             told.add(view.table)
-    show_claims(measured["claims"])
+    if measured["claims"]:
+        show_claims(measured["claims"])
     seeds = measured["seeds"]
     last = f"{measured['trace']}; seeds {seeds[0]} to {seeds[-1]}; {measured['command']}"
     out.print(last, highlight=False, soft_wrap=True, markup=False, style="dim")

@@ -84,6 +84,31 @@ VIEWS = (
         cell="ratio",
     ),
     View(
+        "equal-harm",
+        "at equal harm",
+        ("policy",),
+        ("metric",),
+        (),
+        each="at_harm",
+        cell="standing",
+    ),
+    View(
+        "oracle",
+        "cost of the oracle / the best rule by share of harm",
+        ("scene",),
+        ("harm",),
+        ("cost",),
+        cell="ratio",
+    ),
+    View(
+        "pairs",
+        "cost of rules that differ in one thing by share of harm",
+        ("scene", "policy"),
+        ("harm",),
+        ("cost",),
+        cell="ratio",
+    ),
+    View(
         "generalisation",
         "mean completion time in s elsewhere",
         ("scene", "load"),
@@ -346,10 +371,12 @@ def _plain(rows: Sequence[Row]) -> str:
     row = rows[0]
     if row["ours"] is None:
         return "-"
+    size, unit = (MILLION, " M") if row["ours"] >= MILLION else (1.0, "")
+    if row["low"] == 0 and row["high"] > 2 * row["ours"]:
+        # cut off at 0: half of what is left would be too small, and would reach below 0
+        return f"{figures(row['ours'] / size)} [0, {figures(row['high'] / size)}]{unit}"
     half = None if row["low"] is None else (row["high"] - row["low"]) / 2
-    if row["ours"] >= MILLION:
-        return f"{figures(row['ours'] / MILLION, half and half / MILLION)} M"
-    return figures(row["ours"], half)
+    return f"{figures(row['ours'] / size, half and half / size)}{unit}"
 
 
 def _ratio(rows: Sequence[Row]) -> str:
@@ -402,6 +429,9 @@ CELLS: dict[str, Callable[[Sequence[Row]], str]] = {
     "and_paper": _and_paper,
     "beside": _beside,
     "score": _score,
+    "standing": lambda rows: (
+        _ratio(rows) if rows[0]["metric"] == "cost" else _number(rows[0]["ours"])
+    ),
 }
 
 

@@ -24,6 +24,7 @@ MEM_GB = 512.0  # of the machine whose memory the published trace counts as 100
 DRAWN = 8000  # DAGs drawn where no trace is named
 TOGETHER = 0.42  # correlation behind instances and durations, as in the twin
 HOUR_S = 3600.0
+TASK_COLUMNS = ("cpu", "mem_gb", "run_s", "instances", "kind")
 
 
 class Dags(NamedTuple):
@@ -153,5 +154,11 @@ def taken(dags: Dags, jobs: Array) -> Dags:
     ptr = np.concatenate(([0], np.cumsum(count)))
     edge = np.repeat(dags.parent_ptr[task] - ptr[:-1], count) + np.arange(ptr[-1])
     shift = np.repeat(np.repeat(first[:-1] - dags.first[jobs], size), count)
-    columns = (getattr(dags, name)[task] for name in ("cpu", "mem_gb", "run_s", "instances", "kind"))
-    return Dags(first, *columns, ptr, dags.parent[edge] + shift, dags.arrival_s[jobs], dags.source)
+    of_task = {name: getattr(dags, name)[task] for name in TASK_COLUMNS}
+    return dags._replace(
+        first=first,
+        **of_task,
+        parent_ptr=ptr,
+        parent=dags.parent[edge] + shift,
+        arrival_s=dags.arrival_s[jobs],
+    )

@@ -9,6 +9,7 @@ docs/colocation.md has every assumption and where it comes from.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -92,9 +93,9 @@ def colocated(
     a region and 1,000 s. `sample_s`: seconds that recorded 300 s take, `stretch` of run times.
     `own`, `daily`, `work`: files; several with + between them.
     """
-    for name, value, least in (("machines", machines, regions), ("regions", regions, 1)):
-        if value < least:
-            raise TraceError(f"colocated: {name}={value}; give {least} or more")
+    for name, count, least in (("machines", machines, regions), ("regions", regions, 1)):
+        if count < least:
+            raise TraceError(f"colocated: {name}={count}; give {least} or more")
     for name, value, low, high in (
         ("load", load, 1e-6, 100.0), ("reserved", reserved, 0.0, 1.0), ("swing", swing, 0.0, 10.0),
         ("sample_s", sample_s, STEP_S, 300.0), ("span_s", span_s, 60.0, 1e6),
@@ -283,7 +284,7 @@ def _profile(unlike: bool) -> Profile:
     )
 
 
-BY_NAME = {
+BY_NAME: dict[str, Callable[..., tuple[Workload, Cluster, Profile]]] = {
     "colocated": colocated,
     "colocated-calm": partial(colocated, swing=0.6),
     "colocated-spare": partial(colocated, reserved=0.6, swing=0.8),

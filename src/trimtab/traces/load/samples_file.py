@@ -15,6 +15,12 @@ import pyarrow.parquet as pq
 from trimtab.arrays import Array
 from trimtab.errors import TraceError
 from trimtab.load.samples import Samples
+from trimtab.traces.load.container_use import (
+    CLUSTER_COLUMNS,
+    CONTAINER_COLUMNS,
+    read_cluster_usage,
+    read_container_usage,
+)
 from trimtab.traces.load.cpu_use import (
     ALIBABA_COLUMNS,
     BITBRAINS_COLUMNS,
@@ -24,19 +30,13 @@ from trimtab.traces.load.cpu_use import (
     read_machine_usage,
     read_planetlab,
 )
-from trimtab.traces.load.container_use import (
-    CLUSTER_COLUMNS,
-    CONTAINER_COLUMNS,
-    read_cluster_usage,
-    read_container_usage,
-)
 from trimtab.traces.readers.parquet import write_table
 
 SCHEMA_VERSION = 1
 KEY = b"trimtab.samples"
 KNOWN = (
-    "samples that trimtab saved (.parquet), Alibaba's machine_usage, container_usage or the mean of "
-    "its cluster (.csv, also packed), "
+    "samples that trimtab saved (.parquet), Alibaba's machine_usage, container_usage or the mean "
+    "of its cluster (.csv, also packed), "
     "PlanetLab (a folder of days or its archive), Bitbrains (a folder of .csv files or its "
     "archive, or OpenDC's fragments and tasks .parquet)"
 )

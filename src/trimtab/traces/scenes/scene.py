@@ -147,8 +147,8 @@ def colocated_scene(
         )
     if load is not None:
         params["load"] = load
-    made = colocated.BY_NAME[name](rng=np.random.default_rng(seed), **params)
-    return Scene(*made, trace, True)
+    work, nodes, profile = colocated.BY_NAME[name](rng=np.random.default_rng(seed), **params)
+    return Scene(work, nodes, profile, trace, True)
 
 
 def settings(text: str, known: Mapping[str, Callable[..., Any]]) -> tuple[str, dict[str, Any]]:

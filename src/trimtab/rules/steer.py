@@ -1,0 +1,54 @@
+"""A limit for every region that follows the harm measured there: no learning, and no forecast.
+
+A region's limit rises in proportion to the target and falls in proportion to the share of its
+services' use that was harmed. Over a long time both come to the same, so that the mean harm comes
+to the target whatever the services do: the tracking of a quantile, as adaptive conformal prediction
+does it (Gibbs and Candes, NeurIPS 2021).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from trimtab.arrays import Array
+
+EVERY_S = 15.0
+GAIN = 0.1  # of a node, for a share of 1 in EVERY_S
+DROP = 0.1  # the most in EVERY_S
+LEAST, MOST = 0.3, 1.2
+CROWDED = 0.95  # load above which services are harmed
+
+
+class Steering:
+    """The limits of one run; `target` is the share of services' use that may be harmed."""
+
+    def __init__(self, target: float) -> None:
+        self.target = target
+        self.due_s = -math.inf
+
+    def limits(self, now_s: float, nodes: Array, state: Array, limit: Array) -> Array | None:
+        """(G,) from now on, by (N,) nodes and their state; None where it is not time yet."""
+        if self.began(now_s) and now_s < self.due_s:
+            return None
+        first = not self.began(now_s)
+        self.due_s = (math.floor(now_s / EVERY_S) + 1) * EVERY_S
+        return (
+            limit
+            if first
+            else np.asarray(np.clip(limit + self._step(nodes, state, len(limit)), LEAST, MOST))
+        )
+
+    def began(self, now_s: float) -> bool:
+        """Whether it has looked at this run before: a clock that went back is another's."""
+        return now_s >= self.due_s - EVERY_S > -math.inf
+
+    def _step(self, nodes: Array, state: Array, regions: int) -> Array:
+        """(G,) up or down; 0 where nothing is read of services."""
+        used = np.where(state["read"] < 0, state["reserved"], state["read"])
+        # what services do to themselves no limit can mend
+        harmed = (state["load"] > CROWDED) & (state["batch"] > 0)
+        total = np.bincount(nodes["region"], used, regions)
+        share = np.bincount(nodes["region"], used * harmed, regions) / np.maximum(total, 1e-12)
+        return np.where(total > 0, np.maximum(GAIN * (self.target - share), -DROP), 0.0)
