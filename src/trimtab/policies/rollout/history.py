@@ -26,12 +26,12 @@ LEAST_S = 1.0  # no guess is below
 class Memory(NamedTuple):
     """What is known of users (U) and of users' requests (K)."""
 
-    jobs: np.ndarray  # (U,) that ended
-    last_s: np.ndarray  # (U, 2) run times, the older first
-    share: np.ndarray  # (U, 2) of the request that they took
-    error: np.ndarray  # (U, 3) faded sum by kind of guess
-    alike: np.ndarray  # (K,) jobs that ended
-    alike_s: np.ndarray  # (K, 2) run times
+    jobs: Array  # (U,) that ended
+    last_s: Array  # (U, 2) run times, the older first
+    share: Array  # (U, 2) of the request that they took
+    error: Array  # (U, 3) faded sum by kind of guess
+    alike: Array  # (K,) jobs that ended
+    alike_s: Array  # (K, 2) run times
 
 
 def memory(users: int, requests: int) -> Memory:
@@ -50,12 +50,12 @@ def grown(seen: Memory, users: int, requests: int) -> Memory:
 
 
 @inner
-def mean_of_last(values, count):
+def mean_of_last(values: Array, count: int) -> float:
     return values[1] if count == 1 else (values[0] + values[1]) / 2
 
 
 @inner
-def guess_by(kind, seen, user, alike, request_s):
+def guess_by(kind: int, seen: Memory, user: int, alike: int, request_s: float) -> float:
     """One kind of guess; the request where the user has no job that ended."""
     count = seen.jobs[user]
     if kind == REQUEST or count == 0:
@@ -69,7 +69,7 @@ def guess_by(kind, seen, user, alike, request_s):
 
 
 @inner
-def best_kind(seen, user):
+def best_kind(seen: Memory, user: int) -> int:
     """The kind that was nearest so far; own where nothing can tell yet."""
     if seen.jobs[user] < 2:
         return OWN
@@ -81,12 +81,12 @@ def best_kind(seen, user):
 
 
 @inner
-def push(values, value):
+def push(values: Array, value: float) -> None:
     values[0], values[1] = values[1], value
 
 
 @compiled
-def learn(seen, user, alike, request_s, run_s):
+def learn(seen: Memory, user: int, alike: int, request_s: float, run_s: float) -> None:
     """A job of the user has ended after `run_s`."""
     if seen.jobs[user] > 0:
         for kind in range(3):
@@ -101,7 +101,7 @@ def learn(seen, user, alike, request_s, run_s):
 
 
 @compiled
-def guesses(seen, user, alike, request_s):
+def guesses(seen: Memory, user: Array, alike: Array, request_s: Array) -> Array:
     """(Q,) guessed run times."""
     found = np.empty(len(user))
     for i in range(len(user)):
@@ -110,7 +110,7 @@ def guesses(seen, user, alike, request_s):
 
 
 @compiled
-def left(guess_s, request_s, since_s):
+def left(guess_s: Array, request_s: Array, since_s: Array) -> Array:
     """(M,) what runs is guessed to need still.
 
     What has passed its guess is taken to need as much again as it has had, within the request.

@@ -26,7 +26,7 @@ from trimtab.sim.rlscheduler import (
 
 
 @compiled
-def play_out(scene, order, backfill, objective):
+def play_out(scene: Scene, order: Array, backfill: bool, objective: int) -> float:
     """As `playout.play_out`, of jobs that are picked one by one and block until they fit."""
     running, jobs = len(scene.left_s), len(scene.left_s) + len(order)
     submit_s, run_s, request_s = np.zeros(jobs), np.ones(jobs), np.ones(jobs)

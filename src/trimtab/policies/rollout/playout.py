@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trimtab.arrays import Array
 from trimtab.compiled import compiled, inner
 from trimtab.rules.sort import heap_up, pop
 
@@ -23,32 +24,32 @@ class Scene(NamedTuple):
     """What runs and what waits at one moment. Rows of the queue come by submit time."""
 
     now_s: float
-    free: np.ndarray  # (R,)
-    left_s: np.ndarray  # (M,) guessed, of the jobs that run
-    due_s: np.ndarray  # (M,) by the requests, absolute
-    held: np.ndarray  # (M, R)
-    submit_s: np.ndarray  # (Q,) after now: has yet to come
-    run_s: np.ndarray  # (Q,) guessed
-    request_s: np.ndarray  # (Q,)
-    width: np.ndarray  # (Q, R)
+    free: Array  # (R,)
+    left_s: Array  # (M,) guessed, of the jobs that run
+    due_s: Array  # (M,) by the requests, absolute
+    held: Array  # (M, R)
+    submit_s: Array  # (Q,) after now: has yet to come
+    run_s: Array  # (Q,) guessed
+    request_s: Array  # (Q,)
+    width: Array  # (Q, R)
 
 
 class Course(NamedTuple):
     """How far a play-out is. A slot is a job that ran at first, or M + a row of the queue."""
 
-    free: np.ndarray  # (R,)
-    room: np.ndarray  # (R,) beside the head when it is expected to start
-    end_s: np.ndarray  # (slots,) as guessed
-    due_s: np.ndarray  # (slots,) by the requests
-    going: np.ndarray  # (slots,) in order of their ends, the next is last
-    key: np.ndarray  # (slots,) scratch
-    turn: np.ndarray  # (slots,) scratch
-    line: np.ndarray  # (Q,) rows that wait, in order
-    rank: np.ndarray  # (Q,) of a row in the order
+    free: Array  # (R,)
+    room: Array  # (R,) beside the head when it is expected to start
+    end_s: Array  # (slots,) as guessed
+    due_s: Array  # (slots,) by the requests
+    going: Array  # (slots,) in order of their ends, the next is last
+    key: Array  # (slots,) scratch
+    turn: Array  # (slots,) scratch
+    line: Array  # (Q,) rows that wait, in order
+    rank: Array  # (Q,) of a row in the order
 
 
 @inner
-def fits(width, job, free):
+def fits(width: Array, job: int, free: Array) -> bool:
     for r in range(len(free)):
         if width[job, r] > free[r]:
             return False
@@ -56,7 +57,7 @@ def fits(width, job, free):
 
 
 @inner
-def cost(objective, wait_s, run_s):
+def cost(objective: int, wait_s: float, run_s: float) -> float:
     """What a job adds to the objective."""
     if objective == WAIT:
         return wait_s
@@ -64,7 +65,7 @@ def cost(objective, wait_s, run_s):
 
 
 @inner
-def first_course(scene, order):
+def first_course(scene: Scene, order: Array) -> Course:
     running, waiting, resources = len(scene.left_s), len(scene.submit_s), len(scene.free)
     slots = running + waiting
     course = Course(
@@ -81,7 +82,7 @@ def first_course(scene, order):
 
 
 @inner
-def book(scene, slot, amounts, sign):
+def book(scene: Scene, slot: int, amounts: Array, sign: float) -> None:
     """Add what a slot holds to amounts (R,), or take it off."""
     running = len(scene.left_s)
     for r in range(len(amounts)):
@@ -92,7 +93,7 @@ def book(scene, slot, amounts, sign):
 
 
 @inner
-def begin(scene, course, count, now_s, job):
+def begin(scene: Scene, course: Course, count: int, now_s: float, job: int) -> None:
     """Start a job of the queue beside `count` that run."""
     slot = len(scene.left_s) + job
     end_s, at = now_s + scene.run_s[job], count
@@ -105,7 +106,7 @@ def begin(scene, course, count, now_s, job):
 
 
 @inner
-def shadow(scene, course, count, now_s, head):
+def shadow(scene: Scene, course: Course, count: int, now_s: float, head: int) -> float:
     """When the head is expected to fit, by the requests; Course.room is what it leaves then."""
     course.room[:] = course.free
     for i in range(count):
@@ -124,7 +125,7 @@ def shadow(scene, course, count, now_s, head):
 
 
 @inner
-def arrive(course, head, waiting, job):
+def arrive(course: Course, head: int, waiting: int, job: int) -> None:
     """Put a job into the line, behind all that go before it in the order."""
     at = waiting
     while at > head and course.rank[course.line[at - 1]] > course.rank[job]:
@@ -134,7 +135,7 @@ def arrive(course, head, waiting, job):
 
 
 @compiled
-def play_out(scene, order, backfill, objective, enough):
+def play_out(scene: Scene, order: Array, backfill: bool, objective: int, enough: float) -> float:
     """Sum of the objective over the queue in `order` (Q,), rows; inf once it is `enough`.
 
     inf also where a job fits nowhere when all else has ended.
@@ -155,10 +156,12 @@ def play_out(scene, order, backfill, objective, enough):
             head += 1
         if head == waiting and came == jobs:
             return total
-        if backfill and head + 1 < waiting:
-            blocked, kept = course.line[head], head + 1
-            shadow_s = shadow(scene, course, count, now_s, blocked)
-            for i in range(head + 1, waiting):
+        kept = head + 1
+        while backfill and kept < waiting and not fits(scene.width, course.line[kept], course.free):
+            kept += 1
+        if backfill and kept < waiting:
+            shadow_s = shadow(scene, course, count, now_s, course.line[head])
+            for i in range(kept, waiting):
                 job = course.line[i]
                 early = now_s + scene.request_s[job] <= shadow_s
                 if fits(scene.width, job, course.free) and (

@@ -14,7 +14,7 @@ import time
 import numpy as np
 
 from trimtab.arrays import Array
-from trimtab.core import Decision, Snapshot, Status
+from trimtab.core import Decision, Snapshot, Start, Status
 from trimtab.policies.rollout.choice import Asks, Chooser, Clock, Going
 from trimtab.policies.rollout.options import Options, parsed
 from trimtab.policies.rollout.playout import Scene, play_out
@@ -60,7 +60,8 @@ class RolloutPolicy:
             )
         decisions = self._start(snapshot, queue[best])
         for decision in decisions:
-            self._rate.setdefault(decision.job, 1.0)  # it may have ended when we look again
+            if isinstance(decision, Start):
+                self._rate.setdefault(decision.job, 1.0)  # it may have ended when we look again
         return decisions
 
     def footnote(self) -> str:

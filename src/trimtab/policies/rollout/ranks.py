@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from trimtab.arrays import Array
 from trimtab.compiled import compiled, inner
 from trimtab.rules.names import ORDERS
 from trimtab.rules.order import F1, SJF, SMALLEST, SMALLEST_AREA, TINY, UNICEP, WFP3
@@ -15,7 +16,7 @@ CODES = {
 
 
 @inner
-def key(code, now_s, submit_s, run_s, size):
+def key(code: int, now_s: float, submit_s: float, run_s: float, size: float) -> float:
     """As `rules.order` has it, of a run time that is guessed; smaller first."""
     wait_s = max(now_s - submit_s, 0.0)  # what has yet to come has not waited
     if code == SJF:
@@ -34,7 +35,7 @@ def key(code, now_s, submit_s, run_s, size):
 
 
 @compiled
-def ranked(code, now_s, submit_s, run_s, size):
+def ranked(code: int, now_s: float, submit_s: Array, run_s: Array, size: Array) -> Array:
     """(Q,) rows in that order, ties by row."""
     keys = np.empty(len(submit_s))
     for i in range(len(keys)):

@@ -227,7 +227,7 @@ def _week_tables(setup: Setup, found: Outcomes) -> list[Table]:
                 policy: found[_week(setup, log, _with(policy, arm)).key]["bsld"]
                 for policy in (OURS, *WEEK_RULES)
             }
-            where = {"log": name, "arm": arm, "weeks": len(values[OURS])}
+            where: dict[str, Any] = {"log": name, "arm": arm, "weeks": len(values[OURS])}
             if not values[OURS]:
                 continue
             typical = {policy: _geometric(bsld) for policy, bsld in values.items()}
@@ -261,7 +261,7 @@ def _budget_tables(setup: Setup, found: Outcomes) -> list[Table]:
     for trial in _budget_trials(setup):
         measured = found[trial.key]
         counted = measured["counters"]
-        where = {"budget": trial.settings["policy"].partition("=")[2]}
+        where: dict[str, Any] = {"budget": trial.settings["policy"].partition("=")[2]}
         hits = 100 * counted["budget_hits"] / max(counted["decisions"], 1.0)
         rows.append(mean_row("rollout+easy", "bsld_mean", measured["bsld"], **where))
         rows.append(row("rollout+easy", "hits, %", hits, **where))

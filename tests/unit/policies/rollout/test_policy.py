@@ -134,7 +134,7 @@ def test_the_true_run_time_of_what_waits_or_runs_is_not_seen(kind):
 def test_under_rlscheduler_semantics_neither():
     work = made()
     request_s = work.jobs["request_s"]
-    start_s, order = pivots.schedule(work, 4, RolloutPolicy(options=EVER), request_s)
+    start_s, _ = pivots.schedule(work, 4, RolloutPolicy(options=EVER), request_s)
     half_s = float(np.median(work.jobs["submit_s"]))
     lasting = start_s + work.truth["work_s"] > half_s
     other = made()
