@@ -99,8 +99,8 @@ ORDER = {
         {"__init__"},  # finds a policy by its name
     ],
     "reproduce": [
-        {"logs", "options", "tables", "trials"},
-        {"frontier"},
+        {"limits", "options", "tables", "trials"},
+        {"frontier", "logs"},
         {"adlro", "colocated", "llm", "rollout", "slim"},
         {"__init__"},
     ],

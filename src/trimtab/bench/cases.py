@@ -1,8 +1,9 @@
 """What is measured, one function a row of the table: the best of a few repetitions after a warm-up.
 
 A rate counts what the engine was given, over the wall time from columns in memory to the start and
-end of every job. `swf-*` but wfp3, `long-queue-easy` and `dag` run in the pool kernel, the rest in
-the general engine. Tasks of a DAG stage share a run time: those that start together are one event.
+end of every job. `swf-*` but wfp3, `shared-*`, `long-queue-easy` and `dag` run in the pool kernel,
+the rest in the general engine. Tasks of a DAG stage share a run time: those that start together are
+one event.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -110,6 +111,20 @@ def swf(setup: Setup, name: str) -> Measured:
         capacity = int(machine.capacity[0, 0])
         found["SimPy"] = len(part) / best_s(lambda: peers.simpy_fcfs(*columns, capacity), 2)
     return Measured(len(work) / best_s(lambda: pooled(work, machine, name)), "jobs/s", found)
+
+
+def shared(setup: Setup, name: str) -> Measured:
+    """A log whose jobs share nodes, beside one whose jobs take them whole."""
+    rate = {}
+    for kind, (work, machine) in (("shared", inputs.gaia_like()), ("whole", log(Setup()))):
+        rate[kind] = len(work) / best_s(partial(pooled, work, machine, name))
+    return Measured(rate["shared"], "jobs/s", {"whole nodes": rate["whole"]})
+
+
+def shared_memory(setup: Setup) -> Measured:
+    """Such jobs on nodes one by one, in the general engine: what a log with memory asks for."""
+    work, machine = inputs.gaia_nodes(setup.of(10_000, 2_000))
+    return Measured(len(work) / best_s(lambda: simulate(work, machine, "fcfs"), 2), "jobs/s")
 
 
 def swf_wfp3_easy(setup: Setup) -> Measured:
@@ -304,6 +319,10 @@ BY_NAME: dict[str, Callable[[Setup], Measured]] = {
     "swf-fcfs-easy": lambda setup: swf(setup, "fcfs+easy"),
     "swf-sjf-easy": lambda setup: swf(setup, "sjf+easy"),
     "swf-wfp3-easy": swf_wfp3_easy,
+    "shared-fcfs": lambda setup: shared(setup, "fcfs"),
+    "shared-fcfs-easy": lambda setup: shared(setup, "fcfs+easy"),
+    "shared-conservative": lambda setup: shared(setup, "fcfs+conservative"),
+    "shared-memory": shared_memory,
     "long-queue-easy": long_queue_easy,
     "hetero-rules": lambda setup: hetero_rules(setup, "sjf+fastest"),
     "hetero-easy": lambda setup: hetero_rules(setup, HETERO_RULE),
