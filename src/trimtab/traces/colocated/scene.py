@@ -89,8 +89,8 @@ def colocated(
 
     `load`: core-seconds of batch over what services leave on average. `swing`: of a service's use
     by its region's day; `phase`: part of a day over which regions are spread, 0 = all at once;
-    `uneven`: regions swing by so much more or less; `services`: fewest and most a machine; `noise`: use that is a service's own; `surges`
-    a region and 1,000 s. `sample_s`: seconds that recorded 300 s take, `stretch` of run times.
+    `uneven`: regions swing by so much more or less; `services`: fewest and most a machine; `noise`:
+    use that is a service's own; `surges` a region and 1,000 s. `sample_s`: seconds that recorded 300 s take, `stretch` of run times.
     `own`, `daily`, `work`: files; several with + between them.
     """
     for name, count, least in (("machines", machines, regions), ("regions", regions, 1)):
