@@ -90,18 +90,18 @@ ORDER = {
         {"twin"},
         {"colocated"},
         {"scenes"},
-        {"prepare"},
+        {"openb", "prepare"},
     ],
     "policies": [
         {"networks"},
         {"code", "rule", "sb3"},
-        {"baselines", "adlro", "dqn", "slurm"},
+        {"baselines", "adlro", "dqn", "packer", "rollout", "slurm"},
         {"__init__"},  # finds a policy by its name
     ],
     "reproduce": [
-        {"logs", "options", "tables", "trials"},
-        {"frontier"},
-        {"adlro", "colocated", "llm", "slim"},
+        {"limits", "options", "tables", "trials"},
+        {"frontier", "logs"},
+        {"adlro", "colocated", "llm", "openb", "rollout", "slim"},
         {"__init__"},
     ],
     "report": [

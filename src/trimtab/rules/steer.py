@@ -15,7 +15,7 @@ import numpy as np
 from trimtab.arrays import Array
 
 EVERY_S = 15.0
-GAIN = 0.4  # of a node, for a share of 1 in EVERY_S
+GAIN = 0.1  # of a node, for a share of 1 in EVERY_S
 DROP = 0.1  # the most in EVERY_S
 LEAST, MOST = 0.3, 1.2
 CROWDED = 0.95  # load above which services are harmed

@@ -36,7 +36,7 @@ STRONG = ("swift+now", "swift+deviation", "swift+p95", "swift+peak", "swift+tren
 MORE = ("calm+now", "calm+p95", "calm+peak", "swift+p95+feedback", "swift+peak+feedback")
 # scene: its trace, and whether all policies run there
 SCENES = {
-    "load 0.6": ("colocated", True),
+    "load 0.6": ("colocated:machines=72", True),
     "load 0.4": ("colocated:load=0.4,machines=72", False),
     "load 0.9": ("colocated:load=0.9,machines=72", False),
     "regions in phase": ("colocated:phase=0,machines=72", False),
