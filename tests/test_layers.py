@@ -90,18 +90,18 @@ ORDER = {
         {"twin"},
         {"colocated"},
         {"scenes"},
-        {"prepare"},
+        {"openb", "prepare"},
     ],
     "policies": [
         {"networks"},
         {"code", "rule", "sb3"},
-        {"baselines", "adlro", "dqn", "rollout", "slurm"},
+        {"baselines", "adlro", "dqn", "packer", "rollout", "slurm"},
         {"__init__"},  # finds a policy by its name
     ],
     "reproduce": [
         {"limits", "options", "tables", "trials"},
         {"frontier", "logs"},
-        {"adlro", "colocated", "llm", "rollout", "slim"},
+        {"adlro", "colocated", "llm", "openb", "rollout", "slim"},
         {"__init__"},
     ],
     "report": [

@@ -18,6 +18,7 @@ from trimtab.errors import TraceError, UnknownName
 from trimtab.metrics import Result, measure
 from trimtab.play import check_suits, own_words, play
 from trimtab.policies import check, named
+from trimtab.policies.packer.lists import packer_of
 from trimtab.policies.rollout import pivots
 from trimtab.policies.rollout.policy import RolloutPolicy
 from trimtab.recorded import as_recorded
@@ -25,25 +26,22 @@ from trimtab.rules.names import unknown
 from trimtab.sim import packing, rlscheduler
 from trimtab.sim.whole import ended_state, pool_arrived, pool_totals
 from trimtab.sim.world import Models, hosted, outages
+from trimtab.traces.openb.lists import drawn_pods, openb_nodes, published_mix
+from trimtab.traces.openb.orders import PUBLISHED_LOAD, drawn_order
 from trimtab.traces.readers import openb
 from trimtab.traces.readers.bad_rows import tolerance
 from trimtab.traces.scenes.scene import Scene, open_scene
 
-PACKERS = {
-    "random": packing.RANDOM,
-    "dotprod": packing.DOT_PRODUCT,
-    "clustering": packing.GPU_CLUSTERING,
-    "packing": packing.GPU_PACKING,
-    "bestfit": packing.BEST_FIT,
-    "fgd": packing.FGD,
-}
+PACKERS = packing.BY_NAME
+BOTH = "packer"  # a packer that is a policy of clusters in time too
+DRAWN, GENERATED = "drawn", "openb"  # an order, and a trace, made from the seed
 Told = Callable[[str, int, int], None]  # policy, jobs ended, jobs in all
 
 
 def answers(question: Question, told: Told | None = None) -> Iterator[Result]:
     """One result a (seed, policy), as soon as each is finished."""
     check_names(question)
-    if question.order is not None or all(name in PACKERS for name in question.policies):
+    if packs(question):
         yield from packed(question)
         return
     ours = question.semantics != "rlscheduler"
@@ -77,6 +75,16 @@ def answers(question: Question, told: Told | None = None) -> Iterator[Result]:
         yield recorded
 
 
+def packs(question: Question) -> bool:
+    """Whether pods are packed in an order and never leave, in place of a replay in time."""
+    given = question.order is not None or question.trace == GENERATED
+    return given or any(map(only_packs, question.policies))
+
+
+def only_packs(name: str) -> bool:
+    return name in PACKERS and name != BOTH
+
+
 def check_names(question: Question) -> None:
     """Raise before anything runs: an unknown name, or names that do not go together."""
     if question.seeds < 1:
@@ -92,10 +100,11 @@ def check_names(question: Question) -> None:
         raise UnknownName(
             unknown("semantics", question.semantics, question.semantics, ["easy", "rlscheduler"])
         )
-    packers = [name for name in question.policies if name in PACKERS]
-    if question.order is not None or packers:
+    if packs(question):
         for name in question.policies:
-            if name not in PACKERS:
+            if name.partition(":")[0] == BOTH:
+                check(name)
+            elif name not in PACKERS:
                 raise UnknownName(unknown("packing policy", name, name, PACKERS))
         return
     for name in question.policies:
@@ -200,25 +209,53 @@ def by_rlscheduler(scene: Scene, name: str, seed: int, estimate: str) -> Result:
 
 
 def packed(question: Question) -> Iterator[Result]:
-    """Fill an openb cluster pod by pod, in a given order or as listed; pods never leave."""
-    if question.cluster is None:
+    """Fill an openb cluster pod by pod; pods never leave. In a given order, as listed, or in one
+    drawn by the seed: of a list, or with the list.
+    """
+    listed = question.trace != GENERATED
+    if listed and question.cluster is None:
         raise TraceError(f"{question.trace}: packing needs the nodes: give --cluster NODES.csv")
-    nodes, pods = openb.read_nodes(question.cluster), openb.read_pods(question.trace)
-    table, shapes = packing.columns(nodes, pods)
-    arrival, prefix = np.arange(len(pods["name"])), None
-    if question.order is not None:
-        given = openb.read_order(question.order)
-        arrival, prefix = openb.order_rows(given, pods["name"]), given.node_prefix
-    arrival = arrival[question.start :][: question.jobs]
-    rows = packing.by_prefix(nodes["sn"], nodes["gpu"], prefix)
-    cluster = openb.read_cluster(question.cluster)
+    if not listed and (question.cluster is not None or question.order is not None):
+        option = "--order" if question.cluster is None else "--cluster"
+        raise TraceError(f"{GENERATED}: its nodes and order are made; leave {option} out")
+    if question.load is not None and listed and question.order != DRAWN:
+        raise TraceError(
+            f"--load {question.load:g}: a list in a given order asks for what it asks for; add "
+            f"--order {DRAWN}, which adds pods or drops some until the load is met"
+        )
+    of = [(name, *packer_of(name)) for name in question.policies]
     for seed in range(question.first_seed, question.first_seed + question.seeds):
-        for name in question.policies:
+        nodes, pods, arrival, prefix = pods_of(question, seed)
+        arrival = arrival[question.start :][: question.jobs]
+        table, shapes = packing.columns(nodes, pods)
+        rows = packing.by_prefix(nodes["sn"], nodes["gpu"], prefix)
+        cluster = openb.cluster_of(nodes, str(question.cluster or GENERATED))
+        for name, code, weights in of:
             began_s = time.perf_counter()
             rng = np.random.default_rng(seed)
-            done = packing.pack(table, shapes, arrival, PACKERS[name], rows, rng)
+            done = packing.pack(table, shapes, arrival, code, rows, rng, weights=weights)
             wall_s = time.perf_counter() - began_s
             yield packing_result(name, seed, pods, arrival, done, cluster, question, wall_s)
+
+
+def pods_of(
+    question: Question, seed: int
+) -> tuple[dict[str, Array], dict[str, Array], Array, Array | None]:
+    """Nodes, pods, order of arrival and what breaks ties."""
+    load = PUBLISHED_LOAD if question.load is None else question.load
+    if question.trace == GENERATED:
+        nodes, rng = openb_nodes(), np.random.default_rng(seed)
+        pods = drawn_pods(nodes, published_mix(), rng, load)
+        return nodes, pods, np.arange(len(pods["name"])), rng.permutation(len(nodes["sn"]))
+    assert question.cluster is not None
+    nodes, pods = openb.read_nodes(question.cluster), openb.read_pods(question.trace)
+    if question.order is None:
+        return nodes, pods, np.arange(len(pods["name"])), None
+    if question.order == DRAWN:
+        given = drawn_order(nodes, pods, seed, load)
+    else:
+        given = openb.read_order(question.order)
+    return nodes, pods, openb.order_rows(given, pods["name"]), given.node_prefix
 
 
 def packing_result(

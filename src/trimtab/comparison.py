@@ -33,7 +33,7 @@ class Question:
     semantics: str = _option("easy", "easy: ours, textbook EASY; rlscheduler: as in SC'20.")
     estimate: str = _option("requested", "requested: as users asked; actual: an oracle.")
     order: str | None = _option(  # of arrival: pack instead of replaying time
-        None, "JSON with pod_order and node_prefix: pack pods."
+        None, "Pack pods: JSON with pod_order and node_prefix, or drawn: as FGD's authors do."
     )
     startup_s: float = _option(0.0, "Seconds before a run makes progress.")
     move_s: float | None = _option(

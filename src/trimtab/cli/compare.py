@@ -39,6 +39,8 @@ OURS = {  # what the policies by name do; other packages' are listed with their 
     "adlro-drift:PATH takes the same networks",
     "dqn": "learned: a deep Q-network over nodes (ADLRO); none ships, dqn:PATH takes one that "
     "`trimtab train dqn` made",
+    "packer": "learned: where on shared GPUs a pod goes; packer:PATH takes weights that `trimtab "
+    "train packer` made",
     "rollout": "plays a few orders of the queue out, by run times guessed from each user's last "
     "jobs, and follows the best; rollout:budget_ms=5,objective=wait sets options",
     "rollout+easy": "the same with EASY backfilling",
@@ -58,6 +60,11 @@ OURS = {  # what the policies by name do; other packages' are listed with their 
 rlscheduler`
 
 `trimtab compare fgd bestfit --trace pods.csv --cluster nodes.csv --order order.json`
+
+`trimtab compare packer fgd --trace pods.csv --cluster nodes.csv --order drawn --first-seed 42
+--seeds 10` — ten orders, as FGD's authors drew theirs
+
+`trimtab compare packer fgd bestfit --trace openb` — drawn pods on openb's nodes, without a file
 
 `trimtab compare sjf+easy+fastest las+best --seeds 10 --report report.html`
 
@@ -211,16 +218,17 @@ def check_times(question: Question) -> None:
 
 def with_reference(question: Question, reference: str | None) -> Question:
     """The question with the HyperScore's reference before its policies, where not among them."""
-    from trimtab.compare import PACKERS, check_names
+    from trimtab.compare import check_names, only_packs, packs
 
     policies, order = question.policies, question.order
     if reference is None:
         return question
-    packers = [name for name in (*policies, reference) if name in PACKERS]
-    if order is not None or packers:
-        packs = f"policy {packers[0]}" if packers else f"--order {order}"
+    packers = [name for name in (*policies, reference) if only_packs(name)]
+    if packers or packs(question):
+        given = f"--order {order}" if order is not None else f"--trace {question.trace}"
+        one = f"policy {packers[0]}" if packers else given
         raise TrimtabError(
-            f"--hyperscore {reference}: {packs} packs pods that never leave, which have no "
+            f"--hyperscore {reference}: {one} packs pods that never leave, which have no "
             "completion time or throughput to score; leave it or --hyperscore out"
         )
     if reference in policies:

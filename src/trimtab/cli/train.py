@@ -37,6 +37,8 @@ app = typer.Typer()
 
 `trimtab train dqn --out mine --trace jobs.parquet --cluster cluster.yaml --seed 3`
 
+`trimtab train packer --out mine --trace pods.csv --cluster nodes.csv` — a placement of shared GPUs
+
 `trimtab train router --out run --set kind=balanced` — Slim Scheduler's router; run/router.npz
 
 `trimtab train slim --out slim-run --set data=pictures --set compile=true` — a slimmable network
@@ -47,7 +49,9 @@ The same command again goes on where the last one stopped; a larger --steps trai
 """
 )
 def train(
-    learner: Annotated[str, typer.Argument(help="What to train: adlro, dqn, router, slim.")],
+    learner: Annotated[
+        str, typer.Argument(help="What to train: adlro, dqn, packer, router, slim.")
+    ],
     to: Annotated[
         Path, typer.Option("--out", help="Folder of the checkpoint, network and log."), FOLDER
     ] = Path("trained"),

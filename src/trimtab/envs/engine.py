@@ -2,8 +2,8 @@
 
 An episode is a window of consecutive jobs of a workload on its cluster, submit times counted from
 the first job's. Services that are pinned to their nodes are in every episode, and its times are
-those of the workload then, by which their use changes. The single, the batched and the regional env all step it through the functions
-here.
+those of the workload then, by which their use changes. The single, the batched and the regional
+env all step it through the functions here.
 """
 
 from __future__ import annotations
@@ -162,6 +162,8 @@ def line_window(w, c, window, kept):
             if rows == most:
                 return most
         i += 1
+        if i >= w.words.shape[1]:
+            return rows  # the others back off after an eviction
         word = w.words[c, i]
 
 

@@ -199,13 +199,13 @@ def go(rule: Array, c: int, play: Array, limits: Array, before: Array, out: Arra
 
 
 @compiled
-def play_one(rule, play, limits, before, out):
+def play_one(rule: Array, play: Array, limits: Array, before: Array, out: Array) -> None:
     """Go on with cluster 0."""
     go(rule, 0, play, limits, before, out)
 
 
 @compiled(parallel=True)
-def play_all(rule, play, limits, before, out):
+def play_all(rule: Array, play: Array, limits: Array, before: Array, out: Array) -> None:
     """Go on with every cluster that is not idle, in parallel."""
     for c in prange(play.shape[0]):
         if play[c].todo != IDLE:

@@ -307,15 +307,16 @@ class LimitsVectorEnv(GymnasiumVectorEnv):
         return self.limits.out.copy(), self._infos({})
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
-        on, infos = self.limits, {}
+        on = self.limits
+        infos: dict[str, Any] = {}
         for c in range(self.num_envs):
             on.act(c, actions[c])
         on.run()
         reward, done = on.play["reward"].copy(), on.play["done"] != 0
-        for c in np.flatnonzero(done):
+        for c in np.flatnonzero(done).tolist():
             last = {"final_obs": on.out[c].copy(), "final_info": on.info(c)}
-            infos = self._add_info(infos, last, int(c))
-            on.begin(int(c), on.drawn(self._rngs[c], None))
+            infos = self._add_info(infos, last, c)
+            on.begin(c, on.drawn(self._rngs[c], None))
         on.run()
         return on.out.copy(), reward, done, np.zeros_like(done), self._infos(infos)
 

@@ -23,6 +23,7 @@ from trimtab.sim import kernel
 from trimtab.sim.choice import OK, start
 from trimtab.sim.kernel import advance
 from trimtab.sim.log import QUEUED
+from trimtab.sim.loop import queue_of
 from trimtab.sim.world import Models, unhostable
 from trimtab.traces.scenes.scene import open_scene
 
@@ -263,7 +264,7 @@ class RegionsEnv(ParallelEnv):  # type: ignore[misc]
 
     def queue(self) -> Array:
         """Rows of the episode's jobs in the window, oldest first."""
-        waiting = int(self.clusters.world.head[0]["waiting"])
+        waiting = queue_of(self.clusters.world, 0)
         return self.clusters.world.queue[0, : min(waiting, self.clusters.codec.window)].copy()
 
     def events(self) -> list[Event]:

@@ -22,7 +22,7 @@ Rules = Mapping[str, Callable[[], Policy]]
 CHOSEN_ON = 5  # windows of the first part, on which the best rule is chosen
 APART = 100  # seed of the first held-out scene whose limits are set
 SHARES = (0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
-HARMS = (0.003, 0.01, 0.03)
+HARMS = (0.003, 0.005, 0.01, 0.02)
 
 
 class Standing(NamedTuple):

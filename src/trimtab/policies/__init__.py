@@ -24,6 +24,7 @@ from trimtab.core import Policy
 from trimtab.errors import PolicyError, TrimtabError, UnknownName
 from trimtab.policies import code, networks
 from trimtab.rules.names import ORDERS, parse, unknown
+from trimtab.rules.worth import read_weights
 
 # name -> "module:callable(seed) -> Policy"; one with a `path` too takes NAME:PATH, one with
 # `settings` NAME:SETTINGS. Rules need no entry: any order[+backfill][+place] is one
@@ -35,13 +36,14 @@ BY_NAME: dict[str, str] = {
     "mct": "trimtab.policies.baselines.completion:CompletionPolicy",
     "fluid": "trimtab.policies.baselines.fluid:FluidPolicy",
     "gavel": "trimtab.policies.baselines.gavel:GavelPolicy",
+    "packer": "trimtab.policies.packer.policy:PackerPolicy",
     "rollout": "trimtab.policies.rollout.policy:RolloutPolicy",
     "rollout+easy": "trimtab.policies.rollout.policy:RolloutEasyPolicy",
     "slurm": "trimtab.policies.slurm.policy:SlurmPolicy",
     "sb3": "trimtab.policies.sb3:SB3Policy",
 }
 # name -> the learner whose networks it takes
-LEARNER = {"adlro": "adlro", "adlro-drift": "adlro", "dqn": "dqn"}
+LEARNER = {"adlro": "adlro", "adlro-drift": "adlro", "dqn": "dqn", "packer": "packer"}
 BY_PATH = "or a policy of yours, such as ./mine.py:MyPolicy, run/dqn.onnx or sb3:ppo.zip"
 FOLDERS, LABEL = re.compile(r"[^,:]*[/\\]"), 24
 MODEL = re.compile(r".+\.zip(,.*)?")
@@ -68,7 +70,9 @@ def check(name: str) -> None:
     """Raise what `named` would for a wrong name or file, without making the policy."""
     _, given = _maker(name)
     base, _, path = _full(name).partition(":")
-    if base in LEARNER and path:
+    if base == "packer" and path:
+        read_weights(networks.file_at(path, base))
+    elif base in LEARNER and path:
         networks.opened(path, LEARNER[base])
     elif base == "sb3":
         from trimtab.policies import sb3

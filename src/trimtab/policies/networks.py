@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from trimtab.errors import PolicyError
 from trimtab.files.formats import kind_of
 
-WRITTEN = {"adlro": "adlro.onnx", "dqn": "dqn.onnx"}  # learner: what it leaves in its folder
+# learner: what it leaves in its folder
+WRITTEN = {"adlro": "adlro.onnx", "dqn": "dqn.onnx", "packer": "packer.json"}
 MARKS = {"adlro": "features", "dqn": "layout"}  # learner: what its file tells of itself
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from trimtab.arrays import Array
 from trimtab.compiled import interruptible
 from trimtab.core import Cluster, Decision, Limit, Profile, Snapshot, Wait, Workload
 from trimtab.rules.names import BACKFILLS, Rule, parse
@@ -19,11 +20,15 @@ if TYPE_CHECKING:
 
 
 class RulePolicy:
-    """Order x backfill x place, by name; decides as the compiled whole-trace run, to the node."""
+    """Order x backfill x place, by name; decides as the compiled whole-trace run, to the node.
 
-    def __init__(self, name: str, seed: int = 0) -> None:
+    `packer` are weights for the placement of that name, in place of the shipped ones.
+    """
+
+    def __init__(self, name: str, seed: int = 0, packer: Array | None = None) -> None:
         self.name = name
         self.rule: Rule = parse(name, seed)
+        self._parts, self._packer = name, packer
         self._room = 256
         self._steering = None if math.isnan(self.rule.target) else Steering(self.rule.target)
 
@@ -33,7 +38,7 @@ class RulePolicy:
         if own:
             return own
         while True:
-            world = world_of(snapshot, self._room)
+            world = world_of(snapshot, self._room, self._packer)
             if rule.backfill == BACKFILLS["conservative"]:
                 how = (rule.order, rule.place, rule.seed, waiting)
                 interruptible(decide_conservative, world, *how, halt=world.halt)
@@ -84,6 +89,6 @@ class RulePolicy:
         if not log and is_pool(workload, cluster, self.rule, profile, models):
             return simulate_pool(workload, cluster, self.rule, progress)
         return simulate(
-            workload, cluster, self.name, profile=profile, models=models, seed=self.rule.seed,
-            log=log, progress=progress,
+            workload, cluster, self._parts, profile=profile, models=models, seed=self.rule.seed,
+            log=log, progress=progress, packer=self._packer,
         )  # fmt: skip

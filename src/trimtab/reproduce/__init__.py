@@ -6,6 +6,7 @@ BY_NAME: dict[str, str] = {
     "adlro": "trimtab.reproduce.adlro",
     "colocated": "trimtab.reproduce.colocated",
     "llm": "trimtab.reproduce.llm",
+    "openb": "trimtab.reproduce.openb",
     "rollout": "trimtab.reproduce.rollout",
     "slim": "trimtab.reproduce.slim",
 }

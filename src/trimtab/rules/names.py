@@ -39,6 +39,7 @@ PLACES = {
     "affinity": 8,
     "calm": 9,
     "swift": 10,
+    "packer": 11,
 }
 # How the use of services is foreseen, where a cluster lends what they leave.
 ESTIMATES = {
@@ -84,6 +85,7 @@ ABOUT = {
     "affinity": "only the node kind fixed for this kind of job",
     "calm": "least load, half of it foreseen at its peak and half as it is now",
     "swift": "the same, and the speed of this kind of job there",
+    "packer": "the largest weighted sum of what the placement leaves; the weights are learned",
     "native": "services keep all that they reserve",
     "now": "services go on as the last reading has them",
     "deviation": "mean of the last readings and one standard deviation, as Trimaran",

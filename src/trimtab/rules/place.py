@@ -21,17 +21,19 @@ from trimtab.rules.fit import (
 )
 from trimtab.rules.names import PLACES
 from trimtab.rules.sort import heap_up, sift
+from trimtab.rules.worth import class_of, worth
 
 FIRST, BEST, WORST, RANDOM, DOT = (
     PLACES[name] for name in ("first", "best", "worst", "random", "dot")
 )
-COSINE, FRAG, FASTEST, AFFINITY, CALM, SWIFT = (
-    PLACES[name] for name in ("cosine", "frag", "fastest", "affinity", "calm", "swift")
+COSINE, FRAG, FASTEST, AFFINITY, CALM, SWIFT, PACKER = (
+    PLACES[name] for name in ("cosine", "frag", "fastest", "affinity", "calm", "swift", "packer")
 )
 PRESSURE = 0.5  # lambda_1 of the compatibility score: weight of load
 INTERFERENCE = 0.5  # lambda_2: weight of the slow-down expected from neighbours
 SPEED = 0.5  # what a speed of 1 weighs beside the load in `swift`
 NOWHERE = -np.inf
+ANY_KIND = np.uint64(0xFFFFFFFFFFFFFFFF)  # every bit set: the job runs on any kind of node
 
 
 @inner
@@ -164,6 +166,55 @@ def frag_gain(w, c, node, job, shape):
 
 
 @inner
+def wanted_by(w, c, node, job):
+    """Share of the expected mix that accepts some kinds of node alone, this one among them; 0 for a
+    job that is picky itself.
+    """
+    share = 0.0
+    kind = np.uint64(w.nodes[c, node].kind)
+    if w.jobs[c, job].node_kinds == ANY_KIND:
+        for t in range(w.mix_jobs.shape[0]):
+            kinds = w.mix_jobs[t].node_kinds
+            if kinds != ANY_KIND and (kinds >> kind) & ONE != NEVER:
+                share += w.mix_share[t]
+    return share
+
+
+@inner
+def packed(w, c, node, job, shape):
+    """What the node is worth to an instance by the weights of the policy `packer`."""
+    devices, driver = w.nodes[c, node].gpus, w.nodes[c, node].driver
+    fresh, opened, device_left, gpu_left, whole = True, False, 0.0, 0.0, 0
+    for r in range(w.free.shape[2]):
+        fresh &= w.free[c, node, r] >= w.capacity[c, node, r]
+    mask = choose_devices(w, c, node, job, shape, w.gpu_free, w.gpu_mem)
+    before = fragment(w, c, node) if devices > 0 else 0.0
+    take(w, c, node, job, shape, 1, mask, w.free, w.gpu_free, w.gpu_mem)
+    relief = before - fragment(w, c, node) if devices > 0 else 0.0
+    share = w.jobs[c, job].gpu_share
+    for d in range(devices):
+        free = w.gpu_free[c, node, d]
+        gpu_left += free
+        whole += free == 1.0
+        if (mask >> np.uint64(d)) & ONE != NEVER:
+            device_left, opened = free, free + share == 1.0
+    left, tightest, others = 0.0, 1.0, 0
+    for r in range(w.free.shape[2]):
+        cap = w.capacity[c, node, r]
+        if cap > 0.0 and (devices == 0 or r != driver):
+            left += w.free[c, node, r] / cap
+            tightest = min(tightest, w.free[c, node, r] / cap)
+            others += 1
+    take(w, c, node, job, shape, -1, mask, w.free, w.gpu_free, w.gpu_mem)
+    row = class_of(int(w.jobs[c, job].gpus * w.scale[shape]), share)
+    left = left / others if others > 0 else 1.0
+    return worth(
+        w.packer, row, relief, gpu_left, whole, devices, left, tightest, device_left, opened, fresh,
+        wanted_by(w, c, node, job),
+    )  # fmt: skip
+
+
+@inner
 def prefers(w, c, node, job, shape):
     """Whether the node is of the kind fixed for this job: the fastest that could host all of it."""
     like = w.jobs[c, job].like
@@ -236,6 +287,8 @@ def score(place, w, c, node, job, shape, seed):
         return compatible(w, c, node, job)
     if place == FRAG:
         return frag_gain(w, c, node, job, shape)
+    if place == PACKER:
+        return packed(w, c, node, job, shape)
     if place == CALM:
         return calm(w, c, node, job)
     if place == SWIFT:

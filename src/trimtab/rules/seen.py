@@ -7,10 +7,14 @@ import numpy as np
 from trimtab.arrays import Array
 from trimtab.core import Decision, Snapshot, Start, Stop
 from trimtab.rules.world import CONF, ENTRY, HEAD, World
+from trimtab.rules.worth import shipped
 
 
-def world_of(snapshot: Snapshot, room: int = 256) -> World:
-    """The snapshot's arrays as they are, copies of what a plan books in, room for `room` starts."""
+def world_of(snapshot: Snapshot, room: int = 256, packer: Array | None = None) -> World:
+    """The snapshot's arrays as they are, copies of what a plan books in, room for `room` starts.
+
+    `packer` are weights for the placement of that name, in place of the shipped ones.
+    """
     jobs, waiting = len(snapshot.jobs), len(snapshot.queue)
     nodes, resources = snapshot.free.shape
     devices = snapshot.gpu_free.shape[1]
@@ -48,6 +52,7 @@ def world_of(snapshot: Snapshot, room: int = 256) -> World:
         mix_jobs=snapshot.mix.jobs,
         mix_demand=snapshot.mix.demand,
         mix_share=snapshot.mix.share,
+        packer=shipped() if packer is None else packer,
         limit=snapshot.limit[None],
         horizon=snapshot.horizon_s,
         ahead=snapshot.ahead[None] if snapshot.ahead.size else np.zeros((1, nodes, 0)),

@@ -169,6 +169,7 @@ FIELDS: dict[str, tuple[np.dtype[Any], int]] = {
     "mix_jobs": (JOB, 1),  # (T,)
     "mix_demand": (F8, 2),  # (T, R)
     "mix_share": (F8, 1),  # (T,)
+    "packer": (F8, 2),  # (classes, features) weights of the placement of that name
     # no rows of any, where the cluster does not lend
     "limit": (F8, 2),  # (C, regions)
     "horizon": (F8, 1),  # (H,) seconds ahead

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trimtab.compiled import compiled
+from trimtab.rules.worth import class_of, worth
 
 GPU_MILLI = 1000  # one whole GPU
 MAX_CPU_MILLI = 128_000  # the largest machine of the trace, by which best fit and dot product scale
@@ -291,3 +292,52 @@ def clustering_score(affinities, free_gpu_milli, pod):
     if affinities & group:
         return fullness + 50, devices
     return fullness + (25 if affinities == 0 else 0), devices
+
+
+@compiled
+def wanted_by(model, pod, typical):
+    """Share of the typical pods that accept some GPU models alone, this one among them; 0 for a pod
+    that is picky itself.
+    """
+    share = 0.0
+    if pod.models == ANY_MODEL:
+        for t in range(len(typical.share)):
+            if typical.models[t] != ANY_MODEL and accessible(model, typical.models[t]):
+                share += typical.share[t]
+    return share
+
+
+@compiled
+def packer_score(
+    weights, frag_before, machine, free_cpu_milli, free_memory_mib, free_gpu_milli, pod, typical
+):
+    """What the node is worth to the pod by a table of weights (`rules.worth`), on its tightest
+    device; machine is the node when empty: CPU, memory, devices, model.
+    """
+    devices = tight_devices(free_gpu_milli, pod)
+    row = class_of(pod.num_gpu, pod.gpu_milli / GPU_MILLI)
+    fresh = free_cpu_milli == machine[0] and free_memory_mib == machine[1]
+    device_left, opened, whole, idle = 0.0, False, 0, 0
+    for i in range(len(free_gpu_milli)):
+        fresh &= free_gpu_milli[i] == GPU_MILLI
+        if (devices >> i) & 1:
+            opened = free_gpu_milli[i] == GPU_MILLI
+            device_left = (free_gpu_milli[i] - pod.gpu_milli) / GPU_MILLI
+    cpu_after = free_cpu_milli - pod.cpu_milli
+    relief = 0.0
+    take(free_gpu_milli, pod, devices, -1)
+    if len(free_gpu_milli) > 0:
+        relief = (
+            frag_before - node_frag(cpu_after, free_gpu_milli, machine[3], typical)
+        ) / GPU_MILLI
+    for free in free_gpu_milli:
+        idle += free
+        whole += free == GPU_MILLI
+    take(free_gpu_milli, pod, devices, 1)
+    cpu_left = cpu_after / max(1, machine[0])
+    memory_left = (free_memory_mib - pod.memory_mib) / max(1, machine[1])
+    return worth(
+        weights, row, relief, idle / GPU_MILLI, whole, len(free_gpu_milli),
+        (cpu_left + memory_left) / 2, min(cpu_left, memory_left), device_left, opened, fresh,
+        wanted_by(machine[3], pod, typical),
+    ), devices  # fmt: skip

@@ -24,14 +24,26 @@ from trimtab.sim.fragment import (
     fits,
     frag_score,
     node_frag,
+    packer_score,
     packing_score,
     random_devices,
     take,
     typical_pods,
 )
 
-RANDOM, DOT_PRODUCT, GPU_CLUSTERING, GPU_PACKING, BEST_FIT, FGD = range(6)
+RANDOM, DOT_PRODUCT, GPU_CLUSTERING, GPU_PACKING, BEST_FIT, FGD, PACKER = range(7)
+BY_NAME = {
+    "random": RANDOM,
+    "dotprod": DOT_PRODUCT,
+    "clustering": GPU_CLUSTERING,
+    "packing": GPU_PACKING,
+    "bestfit": BEST_FIT,
+    "fgd": FGD,
+    "packer": PACKER,
+}
 NO_FIT = -32768  # below any score: a machine larger than the trace's largest scores below 0
+WHOLE, FINE = np.dtype(np.int16), np.dtype(np.float32)  # of scores: a weighted sum is no integer
+NO_WEIGHTS = np.zeros((0, 0))
 MOST_BITS = 62  # devices and models are bits of a signed 64-bit number
 
 
@@ -119,18 +131,21 @@ def pack(
     policy: int,
     rows: np.ndarray | None = None,
     rng: np.random.Generator | None = None,
+    weights: np.ndarray | None = None,
 ) -> Packing:
     """Place the pods of an order (rows of pods) with one policy.
 
     rows: the nodes that take part, the winner of a tie first (see by_prefix); None: all, as they
-    stand. rng: for RANDOM only.
+    stand. rng: for RANDOM only; weights: for PACKER only, as `rules.worth` has them.
     """
     order = np.asarray(order, np.int64)
     rows = np.arange(len(nodes.gpu)) if rows is None else np.asarray(rows)
     if not len(rows):
         raise TraceError("the cluster has no nodes; give one with at least one row")
-    if policy not in range(6):
-        raise ValueError(f"policy={policy} is not one of packing's six codes, 0..5")
+    if policy not in range(7):
+        raise ValueError(f"policy={policy} is not one of packing's seven codes, 0..6")
+    if (policy == PACKER) != (weights is not None):
+        raise ValueError("weights are for PACKER alone, and it wants some")
     typical = typical_pods(
         pods.cpu_milli, pods.gpu_milli, pods.num_gpu, pods.spec, pods.spec_models
     )
@@ -138,11 +153,14 @@ def pack(
     shapes, shape = np.unique(asks, axis=0, return_inverse=True)
     machines = np.stack([column[rows] for column in nodes], axis=1)
     kinds, kind = np.unique(machines, axis=0, return_inverse=True)
+    kind = kind.reshape(-1)
     arrival = shape.reshape(-1)[order]
     draws = (rng or np.random.default_rng(0)).random((len(order) if policy == RANDOM else 0, 2))
     halt = np.zeros(1, np.int64)
+    scores = np.full((len(shapes), len(kind)), NO_FIT, FINE if policy == PACKER else WHOLE)
+    table = NO_WEIGHTS if weights is None else np.ascontiguousarray(weights, np.float64)
     node, devices, used, frag = interruptible(
-        _pack, kinds, kind.reshape(-1), shapes, arrival, policy, draws, typical, halt,
+        _pack, kinds, kind, shapes, arrival, policy, table, scores, draws, typical, halt,
         halt=lambda: halt.fill(1),
     )  # fmt: skip
     arrived = np.cumsum(shapes[arrival, 2] * shapes[arrival, 3])
@@ -178,16 +196,23 @@ def _demand(shape: np.ndarray) -> Demand:
 @compiled
 def score(
     policy: int,
+    weights: np.ndarray,
     frag: float,
+    machine: np.ndarray,
     free_cpu_milli: int,
+    free_memory_mib: int,
     free_gpu_milli: np.ndarray,
-    model: int,
     affinities: np.ndarray,
     pod: Demand,
     typical: Typical,
     draw: float,
-) -> tuple[int, int]:
+) -> tuple[float, int]:
     """One policy's score and devices for a pod on a node where it fits."""
+    model = machine[3]
+    if policy == PACKER:
+        return packer_score(
+            weights, frag, machine, free_cpu_milli, free_memory_mib, free_gpu_milli, pod, typical
+        )
     if policy == FGD:
         return frag_score(frag, free_cpu_milli, free_gpu_milli, model, pod, typical)
     if policy == BEST_FIT:
@@ -223,11 +248,14 @@ def _pack(
     shapes: np.ndarray,
     arrival: np.ndarray,
     policy: int,
+    weights: np.ndarray,
+    scores: np.ndarray,
     draws: np.ndarray,
     typical: Typical,
     halt: np.ndarray,
 ) -> tuple[np.ndarray, ...]:
     """Run the arrivals over the nodes, in tie order: kinds (K, 4) and kind (N,), shapes (S, 5).
+    scores (S, N) are NO_FIT when it begins.
 
     A node's score for a shape of pod changes only when the node does. Each shape keeps its row of
     scores and, when such a pod arrives, brings it up to date with the nodes used since the last.
@@ -239,8 +267,7 @@ def _pack(
     free_gpu = np.zeros((n_nodes, width), np.int64)
     frag = np.empty(n_nodes)
     affinities = np.zeros(n_nodes, np.int64)
-    scores = np.full((n_shapes, n_nodes), NO_FIT, np.int16)
-    fresh = np.empty(n_shapes, np.int16)
+    fresh = np.empty(n_shapes, scores.dtype)
     for k in range(len(kinds)):
         cpu, memory, gpu, model = kinds[k]
         idle = np.full(gpu, GPU_MILLI, np.int64)
@@ -249,7 +276,9 @@ def _pack(
             pod = _demand(shapes[s])
             fresh[s] = NO_FIT
             if fits(cpu, memory, idle, model, pod):
-                fresh[s] = score(policy, idle_frag, cpu, idle, model, 0, pod, typical, 0.0)[0]
+                fresh[s] = score(
+                    policy, weights, idle_frag, kinds[k], cpu, memory, idle, 0, pod, typical, 0.0
+                )[0]
         for n in range(n_nodes):
             if kind[n] == k:
                 free_cpu[n], free_memory[n], frag[n] = cpu, memory, idle_frag
@@ -273,27 +302,29 @@ def _pack(
             if n < 0 or scores[s, n] == NO_FIT or checked[n] == a:
                 continue  # what did not fit once never will: pods do not leave
             checked[n] = a
-            model, gpus = kinds[kind[n], 3], free_gpu[n, : kinds[kind[n], 2]]
+            machine, gpus = kinds[kind[n]], free_gpu[n, : kinds[kind[n], 2]]
             scores[s, n] = NO_FIT
-            if fits(free_cpu[n], free_memory[n], gpus, model, pod):
+            if fits(free_cpu[n], free_memory[n], gpus, machine[3], pod):
                 scores[s, n] = score(
-                    policy, frag[n], free_cpu[n], gpus, model, affinities[n], pod, typical, 0.0
-                )[0]
+                    policy, weights, frag[n], machine, free_cpu[n], free_memory[n], gpus,
+                    affinities[n], pod, typical, 0.0,
+                )[0]  # fmt: skip
         seen[s] = a
         n = pick(scores[s], policy, draws[a, 0] if policy == RANDOM else 0.0)
         if n >= 0:
-            model, gpus = kinds[kind[n], 3], free_gpu[n, : kinds[kind[n], 2]]
+            machine, gpus = kinds[kind[n]], free_gpu[n, : kinds[kind[n], 2]]
             draw = draws[a, 1] if policy == RANDOM else 0.0
             devices = score(
-                policy, frag[n], free_cpu[n], gpus, model, affinities[n], pod, typical, draw
-            )[1]
+                policy, weights, frag[n], machine, free_cpu[n], free_memory[n], gpus,
+                affinities[n], pod, typical, draw,
+            )[1]  # fmt: skip
             take(gpus, pod, devices, -1)
             free_cpu[n] -= pod.cpu_milli
             free_memory[n] -= pod.memory_mib
             affinities[n] |= affinity(pod)
             used += pod.gpu_milli * pod.num_gpu
             frag_sum -= frag[n]
-            frag[n] = node_frag(free_cpu[n], gpus, model, typical)
+            frag[n] = node_frag(free_cpu[n], gpus, machine[3], typical)
             frag_sum += frag[n]
             node_of[a], devices_of[a] = n, devices
         used_after[a], frag_after[a] = used, frag_sum

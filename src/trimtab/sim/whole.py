@@ -49,13 +49,18 @@ def simulate(
     seed: int = 0,
     log: bool = False,
     progress: Callable[[int], None] | None = None,
+    packer: Array | None = None,
 ) -> Whole:
-    """Run the whole workload by a rule. `progress` is told the number of jobs that have ended."""
+    """Run the whole workload by a rule. `progress` is told the number of jobs that have ended,
+    `packer` are weights for the placement of that name.
+    """
     workload, cluster = fitted(workload, cluster)
     check_hostable(workload, cluster)
     found = parse(rule, seed)
     began_s = time.perf_counter()
-    world = make_world([workload], [cluster], profile, models, log=4096 if log else 0)
+    world = make_world(
+        [workload], [cluster], profile, models, log=4096 if log else 0, packer=packer
+    )
     loop.set_rank(world, 0, found.order)
     kernel.reset(world, 0)
     world = set_lending(world, workload, cluster, found.estimate, found.limit)

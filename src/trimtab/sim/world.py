@@ -13,6 +13,7 @@ from trimtab.columns import JOB, NODE, NODE_STATE, PIECE, RUN, SO_FAR, STATE, TO
 from trimtab.core import Cluster, Mix, Profile, Workload
 from trimtab.errors import TraceError
 from trimtab.rules.world import CONF, ENTRY, HEAD, LOG, OUTAGE, World
+from trimtab.rules.worth import shipped
 from trimtab.sim.lending import check_lending, estimate_of, lending_arrays, lending_conf
 from trimtab.site import GATE, WHOLE
 
@@ -209,8 +210,12 @@ def make_world(
     pieces: int = 1024,
     log: int = 0,
     mix: Mix | None = None,
+    packer: Array | None = None,
 ) -> World:
-    """Lay out one simulated cluster for each (workload, cluster) pair; shorter ones are padded."""
+    """Lay out one simulated cluster for each (workload, cluster) pair; shorter ones are padded.
+
+    `packer` are weights for the placement of that name, in place of the shipped ones.
+    """
     first_w, first_c = workloads[0], clusters[0]
     models = (models or Models()).on(first_c)
     profile = profile or uniform_profile(len(first_w.kinds), len(first_c.kinds))
@@ -272,6 +277,7 @@ def make_world(
         mix_jobs=mix.jobs,
         mix_demand=mix.demand,
         mix_share=mix.share,
+        packer=shipped() if packer is None else packer,
         quota_cap=np.full((count, quotas, resources + 2), np.inf),
         quota_used=np.zeros((count, quotas, resources + 2)),
         quota_ptr=np.zeros((count, bound + 1), np.int64),

@@ -43,6 +43,7 @@ finished stays in `kept`, and the same command goes on from there
 
 `trimtab reproduce llm --only planetlab_7days.tar.xz --only full` — on a recorded trace
 
+`trimtab reproduce openb --data FOLDER` — pods on shared GPUs in the published orders
 `trimtab reproduce rollout --logs swf --out kept` — play-outs in RLScheduler's setting and on
 weeks of the other logs in the folder
 
@@ -55,7 +56,7 @@ arrivals too
 """
 )
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="adlro, colocated, llm, rollout or slim.")],
+    paper: Annotated[str, typer.Argument(help="adlro, colocated, llm, openb, rollout or slim.")],
     quick: Annotated[
         bool, typer.Option("--quick", help="Fewer seeds, jobs, loads and policies.")
     ] = False,
@@ -88,6 +89,9 @@ def reproduce(
     profile: Annotated[
         str,
         typer.Option(help="What batches cost: cpu, h200 or a file, for slim alone."),
+    ] = "",
+    data: Annotated[
+        str, typer.Option(help="Folder of openb's node and pod lists, for openb alone.")
     ] = "",
     logs: Annotated[
         list[str] | None,
@@ -123,15 +127,15 @@ def reproduce(
         raise TrimtabError("--drift and --ablation are two measurements; give one at a time")
     module = import_module(".".join([BY_NAME[paper], *(aside or ["paper"])]))
     # routers and planners are no policies of clusters; their setups know them
-    own_names = aside or paper in ("llm", "slim")
+    own_names = aside or paper in ("llm", "openb", "slim")
     names = between_commas(policies) if own_names else checked_names(policies)
-    if profile and paper != "slim":
-        raise TrimtabError(f"--profile {profile}: there is one for slim alone")
-    if logs and paper != "rollout":
-        raise TrimtabError(f"--logs {logs[0]}: there is one for rollout alone")
-    own: dict[str, Any] = {"profile": profile} if profile else {}
-    if logs:
-        own["logs"] = logs
+    own: dict[str, Any] = {}
+    for name, value, of in (
+        ("profile", profile, "slim"), ("data", data, "openb"), ("logs", logs, "rollout"),
+    ):  # fmt: skip
+        if value and paper != of:
+            raise TrimtabError(f"--{name}: there is one for {of} alone; leave it out")
+        own |= {name: value} if value else {}
     setup = module.Setup(seeds=seeds, jobs=jobs, quick=quick, policies=names, parts=only, **own)
     for line in setup.left_out():
         say(line)
@@ -195,7 +199,7 @@ def show(measured: Mapping[str, Any], notes: Mapping[str, str]) -> None:
         for i, name in enumerate(view.head):
             table.add_column(name, justify="left" if i == 0 else "right", no_wrap=i == 0)
         for line in view.lines:
-            style = "bold" if line[0] == "adlro" else ""
+            style = "bold" if line[0] in ("adlro", "packer") else ""
             table.add_row(*(Text(cell, style=style) for cell in line))
         out.print(table)
         if view.table in notes and view.table not in told:

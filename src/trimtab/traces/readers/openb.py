@@ -121,15 +121,19 @@ def read_workload(path: str | Path, *, lenient: bool = False) -> Workload:
 
 def read_cluster(path: str | Path) -> Cluster:
     """The nodes of a list as a cluster; a GPU model is a node kind."""
-    nodes = read_nodes(path)
-    kind = [_model(path, name) if name else 0 for name in nodes["model"]]
+    return cluster_of(read_nodes(path), str(path))
+
+
+def cluster_of(nodes: dict[str, np.ndarray], source: str) -> Cluster:
+    """The same of a list's columns."""
+    kind = [_model(source, name) if name else 0 for name in nodes["model"]]
     return cluster(
         np.stack((nodes["cpu_milli"] / 1000, nodes["memory_mib"] / 1024, nodes["gpu"]), 1),
         resources=RESOURCES,
         kind=kind,
         kinds=KINDS,
         names=nodes["sn"],
-        source=str(path),
+        source=source,
     )
 
 

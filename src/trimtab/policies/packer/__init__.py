@@ -1,0 +1,1 @@
+"""A placement score for shared GPUs, its weights found by evolution."""
