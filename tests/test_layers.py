@@ -95,13 +95,13 @@ ORDER = {
     "policies": [
         {"networks"},
         {"code", "rule", "sb3"},
-        {"baselines", "adlro", "dqn", "packer", "slurm"},
+        {"baselines", "adlro", "dqn", "packer", "rollout", "slurm"},
         {"__init__"},  # finds a policy by its name
     ],
     "reproduce": [
-        {"logs", "options", "tables", "trials"},
-        {"frontier"},
-        {"adlro", "colocated", "llm", "openb", "slim"},
+        {"limits", "options", "tables", "trials"},
+        {"frontier", "logs"},
+        {"adlro", "colocated", "llm", "openb", "rollout", "slim"},
         {"__init__"},
     ],
     "report": [

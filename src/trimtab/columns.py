@@ -123,6 +123,8 @@ NODE_STATE = np.dtype(
         ("batch", "i8"),  # batch instances on it
         ("reads", "i8"),  # readings so far
         ("read_step", "i8"),  # of use, at the last of them
+        ("harm_s", "f8"),  # integral of what services use while batch jobs overload the node
+        ("evicted", "i8"),  # batch instances so far
     ]
 )
 TOTALS = np.dtype(

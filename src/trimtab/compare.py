@@ -16,9 +16,11 @@ from trimtab.comparison import Question
 from trimtab.core import Cluster, Policy, Status
 from trimtab.errors import TraceError, UnknownName
 from trimtab.metrics import Result, measure
-from trimtab.play import check_suits, play
+from trimtab.play import check_suits, own_words, play
 from trimtab.policies import check, named
 from trimtab.policies.packer.lists import packer_of
+from trimtab.policies.rollout import pivots
+from trimtab.policies.rollout.policy import RolloutPolicy
 from trimtab.recorded import as_recorded
 from trimtab.rules.names import unknown
 from trimtab.sim import packing, rlscheduler
@@ -89,7 +91,10 @@ def check_names(question: Question) -> None:
         raise TraceError(f"--seeds {question.seeds} leaves nothing to run; give 1 or more")
     if question.semantics == "rlscheduler":
         for name in question.policies:
-            rlscheduler_rule(name)
+            if not is_rollout(name):
+                rlscheduler_rule(name)
+            else:
+                check(name)
         return
     if question.semantics != "easy":
         raise UnknownName(
@@ -144,6 +149,11 @@ def models_of(question: Question, scene: Scene, seed: int) -> Models:
     return replace(models, outages=drawn)
 
 
+def is_rollout(name: str) -> bool:
+    """Whether it is the one policy that can pick jobs under RLScheduler's semantics too."""
+    return name.partition(":")[0] in ("rollout", "rollout+easy")
+
+
 def rlscheduler_rule(name: str) -> tuple[int, bool]:
     """(policy code, backfill) of a name under RLScheduler's semantics."""
     base, *parts = name.split("+")
@@ -162,7 +172,6 @@ def rlscheduler_rule(name: str) -> tuple[int, bool]:
 def by_rlscheduler(scene: Scene, name: str, seed: int, estimate: str) -> Result:
     """RLScheduler's own semantics: one job picked at a time, which blocks until it fits."""
     work, cluster = scene.workload, scene.cluster
-    code, backfill = rlscheduler_rule(name)
     if len(cluster) != 1 or len(cluster.resources) != 1:
         raise TraceError(
             f"{scene.name}: rlscheduler semantics know one pool of processors, not "
@@ -178,25 +187,24 @@ def by_rlscheduler(scene: Scene, name: str, seed: int, estimate: str) -> Result:
     request_s = work.jobs["request_s"]
     if estimate == "requested":
         request_s = work.meta.get("request_logged_s", request_s)
+    procs, capacity = work.meta.get("procs", width), int(cluster.capacity[0, 0])
+    policy = named(name, seed) if is_rollout(name) else None
     began_s = time.perf_counter()
-    start_s, order = rlscheduler.schedule(
-        work.jobs["submit_s"],
-        work.truth["work_s"],
-        request_s,
-        work.meta.get("procs", width),
-        int(cluster.capacity[0, 0]),
-        code,
-        backfill,
-        width,
-    )
+    if isinstance(policy, RolloutPolicy):
+        start_s, order = pivots.schedule(work, capacity, policy, request_s)
+    else:
+        code, backfill = rlscheduler_rule(name)
+        start_s, order = rlscheduler.schedule(
+            work.jobs["submit_s"], work.truth["work_s"], request_s, procs, capacity, code, backfill,
+            width,
+        )  # fmt: skip
     wall_s = time.perf_counter() - began_s
     state = ended_state(work, start_s, start_s + work.truth["work_s"])
-    capacity = int(cluster.capacity[0, 0])
     totals = pool_totals(work, state, capacity)
     arrived, so_far = pool_arrived(work, state, capacity)
     return Result(
         name, seed, work, cluster, state, totals, None, wall_s, "rlscheduler", order,
-        arrived=arrived, so_far=so_far,
+        arrived=arrived, so_far=so_far, **({} if policy is None else own_words(policy)),
     )  # fmt: skip
 
 
@@ -295,9 +303,10 @@ def metrics_of(result: Result) -> dict[str, float]:
 def as_json(
     result: Result, trace: str, measured: Callable[[Result], Mapping[str, float]] = metrics_of
 ) -> dict[str, Any]:
-    return {
+    row = {
         "policy": result.policy,
         "trace": trace,
         "seed": result.seed,
         "metrics": measured(result),
     }
+    return row | ({"counters": result.counters} if result.counters else {})

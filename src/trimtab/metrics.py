@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -85,6 +85,8 @@ class Result:
     profile: Profile | None = None  # the speeds that were simulated; None = rate 1 everywhere
     arrived: Array | None = None  # () TOTALS when the last batch job was submitted; None = unknown
     so_far: Array | None = None  # (J,) SO_FAR of that instant
+    counters: dict[str, float] = field(default_factory=dict)  # of the policy itself, by name
+    footnote: str = ""  # what the policy says of them
 
 
 def t_975(freedom: int) -> float:

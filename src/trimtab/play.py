@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 from trimtab.core import Cluster, Policy, Profile, Workload
 from trimtab.metrics import Result
@@ -30,7 +31,8 @@ def play(
 
     A policy may offer `whole(workload, cluster, profile, models, *, log, progress)`, compiled code
     that gives what the loop would, to the last bit, or None where it cannot. Everything else is
-    asked decision by decision.
+    asked decision by decision. One that counts something itself offers `counters()`, and
+    `footnote()` to say it in words.
     """
     work, cluster = fitted(scene.workload, scene.cluster)
     models = models or Models()
@@ -43,8 +45,14 @@ def play(
     return Result(
         label or getattr(policy, "name", type(policy).__name__), seed, work, cluster, done.state,
         done.totals, done.log, done.wall_s, profile=scene.profile,
-        arrived=done.arrived, so_far=done.so_far,
+        arrived=done.arrived, so_far=done.so_far, **own_words(policy),
     )  # fmt: skip
+
+
+def own_words(policy: Policy) -> dict[str, Any]:
+    """What a policy counted, and says of it, as fields of a Result."""
+    offered = {name: getattr(policy, name, None) for name in ("counters", "footnote")}
+    return {name: tell() for name, tell in offered.items() if tell is not None}
 
 
 def by_loop(

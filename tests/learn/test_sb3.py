@@ -2,11 +2,15 @@
 
 import gymnasium
 import numpy as np
+import pytest
+import torch
 from sb3_contrib import MaskablePPO
 from stable_baselines3 import PPO
 
 import trimtab.envs  # noqa: F401  registers the ids
 from trimtab.build import cluster, workload
+from trimtab.envs.sb3_rows import RowPolicy
+from trimtab.policies.sb3 import SB3Policy
 
 
 def two_nodes():
@@ -41,7 +45,8 @@ def test_ppo_trains_unmodified():
     PPO("MultiInputPolicy", env, n_steps=64, batch_size=32, seed=0).learn(256)
 
 
-def test_maskable_ppo_learns_short_jobs_first_on_two_nodes():
+@pytest.mark.parametrize("policy", ["MultiInputPolicy", RowPolicy])
+def test_maskable_ppo_learns_short_jobs_first_on_two_nodes(policy):
     env, work_s = two_nodes()
     rng = np.random.default_rng(0)
     chance = np.mean(
@@ -55,7 +60,7 @@ def test_maskable_ppo_learns_short_jobs_first_on_two_nodes():
     ordered = np.sort(work_s)
     best = -sum(float(ordered[i % 2 : i : 2].sum()) for i in range(12)) / 1000
     model = MaskablePPO(
-        "MultiInputPolicy", env, n_steps=240, batch_size=60, learning_rate=2e-3, gamma=1.0, seed=0
+        policy, env, n_steps=240, batch_size=60, learning_rate=2e-3, gamma=1.0, seed=0
     )
     model.learn(6000)
     learned = total(
@@ -65,3 +70,22 @@ def test_maskable_ppo_learns_short_jobs_first_on_two_nodes():
         ),
     )
     assert best >= learned > chance + 0.6 * (best - chance)
+
+
+def test_row_policy_scores_a_job_alike_in_every_place_and_is_read_from_its_file(tmp_path):
+    env = gymnasium.make("trimtab/Queue-v0", jobs=30, window=6)
+    model = MaskablePPO(RowPolicy, env, n_steps=64, batch_size=32, seed=0)
+    rows = torch.rand(1, 6, 8)
+    rows[..., 0] = 1.0  # all wait
+    turn = [3, 1, 5, 0, 4, 2]
+
+    def logits(seen):
+        shown = {"observation": seen, "action_mask": torch.ones(1, 7)}
+        return model.policy.get_distribution(shown).distribution.logits[0].detach()
+
+    here, there = logits(rows), logits(rows[:, turn])
+    assert torch.allclose(here[[*turn, 6]], there, atol=1e-6)
+    assert here[:6].unique().numel() == 6
+    model.save(tmp_path / "rows.zip")
+    read = SB3Policy(tmp_path / "rows.zip")
+    assert (read.actions, read.network.action_net.start[0].in_features) == (7, 64)

@@ -1,8 +1,9 @@
 """What is measured, one function a row of the table: the best of a few repetitions after a warm-up.
 
 A rate counts what the engine was given, over the wall time from columns in memory to the start and
-end of every job. `swf-*` but wfp3, `long-queue-easy` and `dag` run in the pool kernel, the rest in
-the general engine. Tasks of a DAG stage share a run time: those that start together are one event.
+end of every job. `swf-*` but wfp3, `shared-*`, `long-queue-easy` and `dag` run in the pool kernel,
+the rest in the general engine. Tasks of a DAG stage share a run time: those that start together are
+one event.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -110,6 +112,41 @@ def swf(setup: Setup, name: str) -> Measured:
         capacity = int(machine.capacity[0, 0])
         found["SimPy"] = len(part) / best_s(lambda: peers.simpy_fcfs(*columns, capacity), 2)
     return Measured(len(work) / best_s(lambda: pooled(work, machine, name)), "jobs/s", found)
+
+
+def shared(setup: Setup, name: str) -> Measured:
+    """A log whose jobs share nodes, beside one whose jobs take them whole."""
+    rate = {}
+    for kind, (work, machine) in (("shared", inputs.gaia_like()), ("whole", log(Setup()))):
+        rate[kind] = len(work) / best_s(partial(pooled, work, machine, name))
+    return Measured(rate["shared"], "jobs/s", {"whole nodes": rate["whole"]})
+
+
+def shared_memory(setup: Setup) -> Measured:
+    """Such jobs on nodes one by one, in the general engine: what a log with memory asks for."""
+    work, machine = inputs.gaia_nodes(setup.of(10_000, 2_000))
+    return Measured(len(work) / best_s(lambda: simulate(work, machine, "fcfs"), 2), "jobs/s")
+
+
+def colocated(machines: int) -> Measured:
+    """An hour of batch jobs beside three services a machine, and without them: pods a second."""
+    rule = "smallest-area+greedy+swift+p95@0.85"
+    scene = open_scene(f"colocated:machines={machines},services=3/3", seed=inputs.SEED)
+    work, rack, profile = scene.workload, scene.cluster, scene.profile
+    batch = work.truth["service"] == 0
+    alone = work.only(batch)
+    plain = replace(rack, lending=None)
+    pods = int(work.jobs["instances"][batch].sum())
+    bare = rule.rpartition("+")[0].replace("swift", "fastest")
+    with_s = best_s(lambda: simulate(work, rack, rule, profile=profile), 1)
+    without_s = best_s(lambda: simulate(alone, plain, bare, profile=profile), 1)
+    return Measured(pods / with_s, "pods/s", {"without services": pods / without_s})
+
+
+def growth_colocated(setup: Setup) -> Measured:
+    """Cost of a pod on ten times the machines, services and jobs."""
+    few, many = (colocated(setup.of(n, n // 20)).value for n in (400, 4000))
+    return Measured(few / many, "x")
 
 
 def swf_wfp3_easy(setup: Setup) -> Measured:
@@ -304,13 +341,19 @@ BY_NAME: dict[str, Callable[[Setup], Measured]] = {
     "swf-fcfs-easy": lambda setup: swf(setup, "fcfs+easy"),
     "swf-sjf-easy": lambda setup: swf(setup, "sjf+easy"),
     "swf-wfp3-easy": swf_wfp3_easy,
+    "shared-fcfs": lambda setup: shared(setup, "fcfs"),
+    "shared-fcfs-easy": lambda setup: shared(setup, "fcfs+easy"),
+    "shared-conservative": lambda setup: shared(setup, "fcfs+conservative"),
+    "shared-memory": shared_memory,
     "long-queue-easy": long_queue_easy,
     "hetero-rules": lambda setup: hetero_rules(setup, "sjf+fastest"),
     "hetero-easy": lambda setup: hetero_rules(setup, HETERO_RULE),
+    "colocated": lambda setup: colocated(setup.of(4000, 200)),
     "growth-jobs-100x": growth_pool,
     "growth-hetero-100x": lambda setup: growth_jobs(setup, 0.5),
     "growth-hetero-queued": lambda setup: growth_jobs(setup, 0.8),
     "growth-nodes-10x": growth_nodes,
+    "growth-colocated-10x": growth_colocated,
     "openb-fgd": openb_fgd,
     "dag": dag,
     "decide": decide,

@@ -1,7 +1,8 @@
 """What the benchmarks run on: made by a fixed seed, since nobody may ship the public traces.
 
-`sdsc_like` resembles the log SDSC-SP2-1998-4.2-cln (59,705 jobs on 128 nodes at load 0.83), and
-`openb_like` Alibaba's GPU cluster of 2023, by its published counts.
+`sdsc_like` resembles the log SDSC-SP2-1998-4.2-cln (59,705 jobs on 128 nodes at load 0.83),
+`gaia_like` the jobs of UniLu-Gaia-2014-2, which share nodes (51,887 on 2,004 processors of 151
+nodes, there at load 0.45), and `openb_like` Alibaba's GPU cluster of 2023, by its published counts.
 """
 
 from __future__ import annotations
@@ -24,6 +25,15 @@ WIDTHS = (1, 2, 4, 8, 16, 32, 64, 128, 3, 6, 10, 12, 20, 24)
 WIDTH_SHARE = (
     *(0.218, 0.129, 0.127, 0.122, 0.114, 0.074, 0.052, 0.003),
     *(0.03, 0.04, 0.03, 0.03, 0.02, 0.011),
+)
+
+GAIA_JOBS, GAIA_PROCS = 51_887, 2_004
+GAIA_LONGEST_S = 432_000.0  # five days, which 99.9 % of the log's jobs keep to
+# processors and their shares of the log: a node has 12 or more
+GAIA_WIDTHS = (12, 1, 4, 48, 6, 8, 2, 36, 24, 18, 25, 13, 72, 156)
+GAIA_WIDTH_SHARE = (
+    *(0.474, 0.362, 0.038, 0.034, 0.025, 0.014, 0.014),
+    *(0.008, 0.007, 0.003, 0.003, 0.002, 0.001, 0.001),
 )
 
 # model: (nodes, GPUs a node, cpu_milli, memory_mib): the commonest shapes, which add up to the
@@ -57,29 +67,68 @@ POD_CPU_SHARE = (0.25, 0.14, 0.13, 0.12, 0.1, 0.1, 0.05, 0.05, 0.03, 0.03)
 def sdsc_like(
     jobs: int = SDSC_JOBS, load: float = SDSC_LOAD, seed: int = SEED
 ) -> tuple[Workload, Cluster]:
-    """A log in whole seconds: log-normal run times, too large requests, bursts of arrivals.
+    """A log of whole nodes, with the log's mean and deviation of log seconds (6.03 and 2.65)."""
+    return _log_like(
+        "SDSC-SP2", jobs, load, seed, (WIDTHS, WIDTH_SHARE), (6.03, 2.65), LONGEST_S, SDSC_NODES,
+        "node",
+    )  # fmt: skip
 
-    Run times have the log's mean and standard deviation of log seconds (6.03 and 2.65).
+
+def gaia_like(
+    jobs: int = GAIA_JOBS, load: float = SDSC_LOAD, seed: int = SEED
+) -> tuple[Workload, Cluster]:
+    """A log of shared nodes: processors of one pool, run times of log mean 7.28 and deviation 2.23.
+
+    At the load of `sdsc_like`, so that the two differ in their machines and jobs alone.
     """
+    return _log_like(
+        "UniLu-Gaia", jobs, load, seed, (GAIA_WIDTHS, GAIA_WIDTH_SHARE), (7.28, 2.23),
+        GAIA_LONGEST_S, GAIA_PROCS, "cpu",
+    )  # fmt: skip
+
+
+def gaia_nodes(jobs: int) -> tuple[Workload, Cluster]:
+    """The same on 167 nodes one by one, each processor of a job with 4 GB of a node's 48."""
+    work, _ = gaia_like(jobs)
+    width = work.demand[:, 0].astype(np.int64)
+    placed = workload(
+        work.jobs["submit_s"],
+        work.truth["work_s"],
+        np.tile([1.0, 4.0], (jobs, 1)),
+        resources=("cpu", "mem_gb"),
+        instances=width,
+        request_s=work.jobs["request_s"],
+        source=work.source,
+    )
+    nodes = np.tile([GAIA_PROCS / 167, 48.0], (167, 1))
+    return placed, cluster(nodes, resources=("cpu", "mem_gb"), source="167 nodes")
+
+
+def _log_like(
+    log: str, jobs: int, load: float, seed: int, widths: tuple[Any, Any],
+    law: tuple[float, float], longest_s: float, units: int, unit: str,
+) -> tuple[Workload, Cluster]:  # fmt: skip
+    """A log in whole seconds: log-normal run times, too large requests, bursts of arrivals."""
     rng = np.random.default_rng(seed)
-    share = np.array(WIDTH_SHARE) / sum(WIDTH_SHARE)
-    width = rng.choice(np.array(WIDTHS), jobs, p=share)
-    mean_s, scv = np.exp(6.03 + 2.65**2 / 2), np.expm1(2.65**2)
+    share = np.array(widths[1]) / sum(widths[1])
+    width = rng.choice(np.array(widths[0]), jobs, p=share)
+    mean_s, scv = np.exp(law[0] + law[1] ** 2 / 2), np.expm1(law[1] ** 2)
     run_s = synthetic.sizes(jobs, rng=rng, law="lognormal", mean_s=mean_s, scv=scv)
-    run_s = np.ceil(np.clip(run_s, 1, LONGEST_S))
+    run_s = np.ceil(np.clip(run_s, 1, longest_s))
     request_s = synthetic.requests(run_s, rng=rng, exact=0.07, max_factor=50.0)
-    request_s = np.clip(np.ceil(request_s / 60) * 60, run_s, LONGEST_S)
-    rate_hz = load * SDSC_NODES * jobs / float((run_s * width).sum())
+    request_s = np.clip(np.ceil(request_s / 60) * 60, run_s, longest_s)
+    rate_hz = load * units * jobs / float((run_s * width).sum())
     submit_s = synthetic.arrival_times(jobs, rate_hz, rng=rng, process="diurnal-bursty")
     made = workload(
         np.floor(submit_s),
         run_s,
         width,
-        resources=("node",),
+        resources=(unit,),
         request_s=request_s,
-        source=f"like SDSC-SP2: {jobs:,} jobs at load {load:g}, seed {seed}",
+        source=f"like {log}: {jobs:,} jobs at load {load:g}, seed {seed}",
     )
-    return made, cluster([[SDSC_NODES]], resources=("node",), kinds=("pool",), source="128 nodes")
+    machine = cluster([[units]], resources=(unit,), kinds=("pool",), source=f"{units} {unit}s")
+    return made, machine
 
 
 def openb_like(

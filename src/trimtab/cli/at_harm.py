@@ -97,7 +97,7 @@ def sweep(question: Question, trace: str) -> dict[str, list[Any]]:
 def tell_missing(there: Mapping[str, Any], target: float) -> None:
     for name, point in there.items():
         if point is None:
-            say(f"{name}: every limit tried adds more than {100 * target:g} % of harm: left out")
+            say(f"{name}: no limit tried ends all jobs at {100 * target:g} % of harm: left out")
 
 
 def tuned(question: Question, targets: Sequence[float]) -> list[dict[str, Any]]:

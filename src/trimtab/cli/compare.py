@@ -41,6 +41,9 @@ OURS = {  # what the policies by name do; other packages' are listed with their 
     "`trimtab train dqn` made",
     "packer": "learned: where on shared GPUs a pod goes; packer:PATH takes weights that `trimtab "
     "train packer` made",
+    "rollout": "plays a few orders of the queue out, by run times guessed from each user's last "
+    "jobs, and follows the best; rollout:budget_ms=5,objective=wait sets options",
+    "rollout+easy": "the same with EASY backfilling",
     "sb3": "a model of Stable-Baselines3 that learned in our environments: sb3:ppo.zip",
 }
 
@@ -297,6 +300,7 @@ def show_results(
         f"{work.source}: {len(work):,} jobs on {machine_size(cluster)}; "
         f"seeds {seeds[0]}..{seeds[-1]}; {command_line()}",
         *work.meta.get("notes", ()),
+        *(f"{result.policy}: {result.footnote}" for result in results if result.footnote),
     ]
     for line in lines:
         out.print(line, highlight=False, soft_wrap=True, markup=False, style="dim")

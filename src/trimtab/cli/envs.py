@@ -16,7 +16,8 @@ from trimtab.errors import TrimtabError
 
 app = typer.Typer()
 
-NAMES = ("Queue-v0", "Grid-v0", "Regions", "Parallelism-v0")
+NAMES = ("Queue-v0", "Grid-v0", "Regions", "Limits-v0", "Parallelism-v0")
+LIMITS, LENDS = "Limits-v0", "colocated"  # what it is about, and a trace that has it
 OF_CLUSTERS = NAMES[:3]
 ORDERS = ("sjf", "sjf+easy", "smallest-area+easy", "wfp3+easy", "unicep+easy", "f1+easy")
 PLACE = "best"  # by which Queue-v0 places what it starts
@@ -29,6 +30,8 @@ PLACE = "best"  # by which Queue-v0 places what it starts
 `trimtab envs` — every environment as it is by default
 
 `trimtab envs --only Queue-v0 --trace log.swf.gz --load 0.9` — on a log of yours
+
+`trimtab envs --only Limits-v0 --trace colocated:load=0.9` — limits of regions, on busier scenes
 
 `trimtab envs --only Queue-v0 --only Grid-v0 --jobs 128 --windows 10 --json -`
 """
@@ -49,14 +52,15 @@ def envs(
     seed: Annotated[int, typer.Option(min=0, help="Of the random choices.")] = 0,
     json_file: JsonOption = None,
 ) -> None:
-    """Show what there is to learn in each environment: random, oldest, shortest, the best rule."""
-    names = tuple(only or NAMES)
+    """Show what there is to learn in each environment: random and simple choices, the best rule."""
+    lends = trace is None or trace.startswith(LENDS)
+    names = tuple(only or (name for name in NAMES if name != LIMITS or lends))
     for name in names:
         if name not in NAMES:
             raise TrimtabError(f"--only {name}: no such environment; known: {', '.join(NAMES)}")
     scene = {"trace": trace, "cluster": cluster, "load": load, "lenient": lenient}
     found: list[Any] = []
-    with bar("playing", 4 * len(names)) as step:
+    with bar("playing", sum(3 if name == LIMITS else 4 for name in names)) as step:
         for name in names:
             step(name, 0)
             settings = scene | {"jobs": jobs, "window": min(window, jobs)}
@@ -70,10 +74,14 @@ def envs(
 
 
 def standings(name: str, settings: dict[str, Any], windows: int, seed: int) -> Iterator[Any]:
-    """Four policies in one environment; of a region's agents the rule is that of the queue."""
+    """A few policies in one environment; of a region's agents the rule is that of the queue."""
     from trimtab.envs import standings
     from trimtab.policies import named
 
+    if name == LIMITS:
+        trace = settings["trace"] or LENDS
+        yield from standings.of_limits(f"trimtab/{name}", trace, windows=windows, seed=seed)
+        return
     if name not in OF_CLUSTERS:
         yield from standings.of_parallelism(f"trimtab/{name}", windows=windows, seed=seed)
         return

@@ -21,7 +21,7 @@ from trimtab.codecs.queue import (
 )
 from trimtab.compiled import compiled, inner
 from trimtab.core import Decision, Snapshot, Wait
-from trimtab.errors import UnknownName
+from trimtab.errors import TraceError, UnknownName
 from trimtab.rules.fit import expected_end, fits, slots, within
 from trimtab.rules.names import PLACES, unknown
 from trimtab.rules.place import book_instance, place_job
@@ -35,10 +35,20 @@ CHANNELS = {
     "device": "the largest free share of one GPU",
     "left": "log(1 + seconds to its next expected end) / log(1 + 30 days), at most 1; 0 = idle",
     "memory": "free share of the memory of its GPUs; 0 = it has none",
-    "free": "free share of each resource",
+    "free": "free share of each resource, below 0 where more is booked than is left",
+    "read": "where a cluster lends: share that services use by the last reading, -1 = unknown",
+    "reserved": "the same: share that services reserve",
+    "kept": "the same: half the share that is kept from batch jobs, by the estimate and the limit",
+    "over": "the same: load above 1",
     "speed": "r / (1 + r) of the rate of each job of the window here; 0 = it does not fit now",
 }
 SINGLE = 6  # channels before `free`
+LENT = 4  # channels behind `free` where a cluster lends
+
+
+def node_channels(resources: int, lends: bool) -> int:
+    """The channels of a node but the speeds."""
+    return SINGLE + resources + (LENT if lends else 0)
 
 
 @inner
@@ -85,7 +95,7 @@ def next_end_s(w, c, node):
 
 @inner
 def encode_node(w, c, node, out, at):
-    """Write all channels of a node but the speeds from out[c, at] on."""
+    """Write all channels of a node but the speeds from out[c, at] on. Returns how many."""
     rec, state = w.nodes[c, node], w.node_state[c, node]
     out[c, at] = state.up == 1
     out[c, at + 1] = min(max(state.load, 0.0), 1.0)
@@ -100,7 +110,18 @@ def encode_node(w, c, node, out, at):
     out[c, at + 5] = min(free_gb / has_gb, 1.0) if has_gb > 0.0 else 0.0
     for r in range(w.free.shape[2]):
         cap = w.capacity[c, node, r]
-        out[c, at + SINGLE + r] = w.free[c, node, r] / cap if cap > 0.0 else 0.0
+        free = w.free[c, node, r] / cap if cap > 0.0 else 0.0
+        out[c, at + SINGLE + r] = min(max(free, -1.0), 1.0)
+    wide = SINGLE + w.free.shape[2]
+    if w.limit.shape[1] == 0:
+        return wide
+    cap = w.capacity[c, node, rec.driver]
+    share = 1.0 / cap if cap > 0.0 else 0.0
+    out[c, at + wide] = min(state.read * share, 1.0) if state.read >= 0.0 else -1.0
+    out[c, at + wide + 1] = min(state.reserved * share, 1.0)
+    out[c, at + wide + 2] = min(max(0.5 * state.kept * share, -1.0), 1.0)
+    out[c, at + wide + 3] = min(max(state.load - 1.0, 0.0), 1.0)
+    return wide + LENT
 
 
 @inner
@@ -109,8 +130,7 @@ def encode_grid(w, c, rows, window, table, first, total, mask, fits_now, out, be
     nodes = w.nodes.shape[1]
     at = 0
     for node in range(nodes):
-        encode_node(w, c, node, out, at)
-        at += SINGLE + w.free.shape[2]
+        at += encode_node(w, c, node, out, at)
         for i in range(window):
             out[c, at + i] = 0.0
             if i < rows and mask[c, i * nodes + node]:
@@ -164,7 +184,7 @@ def entries_on(w, job, node, place, seed):
 
 class GridCodec:
     """Observation: `nodes` x channels (see CHANNELS), then `window` x 8 (queue.FEATURES), flat;
-    `split` parts them.
+    `split` parts them. `lends`: the cluster lends what services leave.
 
     Action i * nodes + n starts the i-th oldest waiting job on node n, the last one waits. A gang
     that does not fit on the node alone puts the rest where the `place` rule does; an array starts
@@ -172,13 +192,19 @@ class GridCodec:
     """
 
     def __init__(
-        self, nodes: int, resources: int = 1, window: int = 8, place: str = "best", seed: int = 0
+        self,
+        nodes: int,
+        resources: int = 1,
+        window: int = 8,
+        place: str = "best",
+        seed: int = 0,
+        lends: bool = False,
     ) -> None:
         if place not in PLACES:
             raise UnknownName(unknown("place", place, place, PLACES))
         self.nodes, self.resources, self.window = nodes, resources, window
-        self.place, self.seed = place, seed
-        self.channels = SINGLE + resources + window
+        self.place, self.seed, self.lends = place, seed, lends
+        self.channels = node_channels(resources, lends) + window
         self.actions = window * nodes + 1
         self.shape = (nodes * self.channels + window * WIDTH,)
         self._table = np.zeros((0, COLUMNS), np.float32)
@@ -214,6 +240,13 @@ class GridCodec:
     def _look(self, snapshot: Snapshot) -> tuple[Array, Array]:
         if len(self._table) < len(snapshot.jobs):
             self._table = np.zeros((len(snapshot.jobs), COLUMNS), np.float32)
+        if self.lends and not len(snapshot.limit):
+            raise TraceError(
+                "grid: made for a cluster that lends what services leave, and this one does not; "
+                "use a model that was trained on one like it"
+            )
+        if not self.lends:  # what a cluster lends shows in what is free alone
+            snapshot = snapshot._replace(limit=np.zeros(0))
         total = np.zeros(snapshot.capacity.shape[1])
         mask, fits_now = np.zeros((1, self.actions), np.int8), np.zeros((1, self.window), np.int8)
         out = np.zeros((1, *self.shape), np.float32)

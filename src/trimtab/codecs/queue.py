@@ -87,7 +87,7 @@ def free_share(w, c, total):
             free = 0.0
             for node in range(w.free.shape[1]):
                 if w.node_state[c, node].up == 1:
-                    free += w.free[c, node, r]
+                    free += max(w.free[c, node, r], 0.0)  # below 0 where a limit was lowered
             least = min(least, free / total[r])
     return least
 
@@ -147,7 +147,8 @@ def mask_queue(w, c, rows, window, place, table, first, mask, skip, before):
             ready = w.demand[c, job, 0] * w.scale[0] <= free
         else:
             ready = has_amounts(w, c, job)
-        if ready and (table[first + job, PLAIN] == 0.0 or place == AFFINITY):
+        plain = table[first + job, PLAIN] != 0.0 and w.head[c].varies == 0
+        if ready and (not plain or place == AFFINITY):
             ready = can_start(place, w, c, job)
         mask[c, i] = ready
         startable += ready

@@ -9,6 +9,7 @@ import gymnasium
 IDS = {
     "trimtab/Queue-v0": "trimtab.envs.single:queue_env",
     "trimtab/Grid-v0": "trimtab.envs.single:grid_env",
+    "trimtab/Limits-v0": "trimtab.envs.limits:LimitsEnv",
     "trimtab/Parallelism-v0": "trimtab.envs.parallelism:ParallelismEnv",
 }
 
@@ -17,6 +18,7 @@ IDS = {
 VECTORS = {
     "trimtab/Queue-v0": "trimtab.envs.batched:queue_envs",
     "trimtab/Grid-v0": "trimtab.envs.batched:grid_envs",
+    "trimtab/Limits-v0": "trimtab.envs.limits:LimitsVectorEnv",
 }
 
 

@@ -26,9 +26,28 @@ DEFAULT = "adlro:load=1.1,estimate=noisy,jobs=25000"
 TRAIN_SHARE = 0.8  # of the jobs, the earliest
 
 
+def leading(workload: Workload) -> int:
+    """How many rows every episode begins with: services that are pinned where they run."""
+    loose = workload.truth["pinned"] == 0
+    return int(loose.argmax()) if loose.any() else len(workload)
+
+
+def window_of(workload: Workload, first: int, jobs: int) -> Workload:
+    """Rows `first .. first + jobs`, behind those that every episode has."""
+    fixed = leading(workload)
+    if fixed == 0:
+        return workload.window(first, jobs)
+    rows = np.arange(len(workload))
+    return workload.only((rows < fixed) | ((rows >= first) & (rows < first + jobs)))
+
+
 def episode_of(workload: Workload, first: int, jobs: int) -> Workload:
-    """One episode's workload: rows `first .. first + jobs`, times counted from the first job's."""
-    part = workload.window(first, jobs)
+    """One episode's workload: as `window_of`, times counted from the first job's unless services
+    tell the time.
+    """
+    part = window_of(workload, first, jobs)
+    if leading(workload):
+        return part
     rows, truth = part.jobs.copy(), part.truth.copy()
     zero_s = rows["submit_s"][0]
     rows["submit_s"] -= zero_s
@@ -70,8 +89,9 @@ def ground(
 
 def rows_of(workload: Workload, jobs: int, part: str | None) -> tuple[int, int]:
     """The row of the first window of `jobs` jobs in a part, and how many windows it has."""
-    cut = int(TRAIN_SHARE * len(workload))
-    ends = {None: (0, len(workload)), "train": (0, cut), "test": (cut, len(workload))}
+    fixed = leading(workload)
+    cut = fixed + int(TRAIN_SHARE * (len(workload) - fixed))
+    ends = {None: (fixed, len(workload)), "train": (fixed, cut), "test": (cut, len(workload))}
     if part not in ends:
         raise UnknownName(f"part {part!r} is unknown; give train or test, or none for all")
     begin, end = ends[part]
@@ -140,7 +160,13 @@ class Clusters:
         self.workload, self.cluster, self.jobs, self.record = workload, cluster, jobs, record
         self.profile = profile or uniform_profile(len(workload.kinds), len(cluster.kinds))
         self.models = models or Models()
-        self.codec = made_codec(codec, cluster, window, place, seed)
+        self.lends = cluster.lending is not None and self.models.lends
+        if record and self.lends:
+            raise TraceError(
+                f"{cluster.source}: lends to batch jobs, which may be evicted any number of times, "
+                "so that no log of an episode has room for all events; leave record out"
+            )
+        self.codec = made_codec(codec, cluster, window, place, seed, self.lends)
         self._lay(count)
         shape = self.codec.shape
         self.out = np.zeros((count, int(np.prod(shape))), np.float32)
@@ -151,7 +177,8 @@ class Clusters:
         self._table = np.zeros((len(workload), COLUMNS), np.float32)
         self._total = np.zeros(len(cluster.resources))
         describe_all(self.source, self._total, self._table)
-        scale = scale or jobs * max(float(workload.jobs["request_s"].mean()), 1.0)
+        mean_s = float(workload.jobs["request_s"][leading(workload) :].mean())
+        scale = scale or jobs * max(mean_s, 1.0)
         self.weights = weights_of({"waiting_s": -1.0} if reward is None else reward, scale)
         self.settings = np.zeros(1, SETTINGS)
         self.settings["world"], self.settings["source"] = self.world._address, self.source._address
@@ -159,6 +186,7 @@ class Clusters:
         self.settings["window"], self.settings["place"] = self.codec.window, PLACES[place]
         self.settings["seed"] = seed
         self.settings["first"], self.settings["windows"] = self.first, self.windows
+        self.settings["fixed"] = leading(workload)
         self._rest = (
             self.episode,
             self.weights,
@@ -172,7 +200,8 @@ class Clusters:
     def _lay(self, count: int) -> None:
         """Make the world of all clusters, with room for the busiest window, and the workload's."""
         workload, jobs = self.workload, self.jobs
-        rows, cluster = workload.jobs, self.cluster
+        fixed, cluster = leading(workload), self.cluster
+        rows = workload.jobs[fixed:]
         full = make_world([workload], [cluster], self.profile, self.models, runs=1, pieces=1)
         names = (
             *("jobs", "truth", "demand", "child_ptr", "child_idx", "capacity"),
@@ -184,7 +213,7 @@ class Clusters:
         tries = self.models.retries + 1
         log = jobs * (3 + tries) + pieces * (1 + tries) + 2 * len(self.models.outages)
         world = make_world(
-            [workload.window(0, jobs)] * count,
+            [window_of(workload, fixed, jobs)] * count,
             [cluster] * count,
             self.profile,
             self.models,
@@ -193,7 +222,7 @@ class Clusters:
             log=log if self.record else 0,
             mix=expected_mix(workload),
         )
-        edges, likes = np.diff(full.child_ptr[0]), int(rows["like"].max()) + 1
+        edges, likes = np.diff(full.child_ptr[0])[fixed:], int(workload.jobs["like"].max()) + 1
         members = np.diff(full.quota_ptr[0])
         self.world = world.replaced(
             quota_idx=np.zeros((count, most(members, jobs) if len(members) else 0), np.int64),
@@ -221,13 +250,13 @@ class Clusters:
 
 
 def made_codec(
-    codec: str, cluster: Cluster, window: int | None, place: str, seed: int
+    codec: str, cluster: Cluster, window: int | None, place: str, seed: int, lends: bool
 ) -> QueueCodec | GridCodec:
     if codec == "queue":
         return QueueCodec(128 if window is None else window, place, seed)
     if codec == "grid":
         nodes, resources = len(cluster), len(cluster.resources)
-        return GridCodec(nodes, resources, 8 if window is None else window, place, seed)
+        return GridCodec(nodes, resources, 8 if window is None else window, place, seed, lends)
     raise UnknownName(f"codec {codec!r} is unknown; envs know queue and grid")
 
 

@@ -1,8 +1,9 @@
 """Episodes on the event kernel: one compiled call acts, advances and writes what is seen next.
 
 An episode is a window of consecutive jobs of a workload on its cluster, submit times counted from
-the first job's. The single, the batched and the regional env all step it through the functions
-here.
+the first job's. Services that are pinned to their nodes are in every episode, and its times are
+those of the workload then, by which their use changes. The single, the batched and the regional
+env all step it through the functions here.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ SETTINGS = np.dtype(
         ("draw", "i8"),  # seed of the windows drawn
         ("first", "i8"),  # row of the first of them
         ("windows", "i8"),  # how many there are
+        ("fixed", "i8"),  # rows that every episode begins with: pinned services
     ]
 )
 
@@ -89,15 +91,19 @@ def weighed(w, c, weights):
 
 
 @inner
-def load_window(w, c, source, first):
-    """Copy rows from `first` on into cluster c, times counted from the first one's submission."""
-    zero_s = source.jobs[0, first].submit_s
+def load_window(w, c, source, first, fixed):
+    """Copy the `fixed` rows that every episode has, and rows from `first` on, into cluster c.
+
+    Times are counted from the first one's submission; where there are fixed rows, as they are.
+    """
+    zero_s = source.jobs[0, first].submit_s if fixed == 0 else 0.0
+    shift = first - fixed
     edges = cancels = members = 0
     for g in range(w.gate.shape[1]):
         w.gate[c, g].from_s = source.gate[0, g].from_s - zero_s
         w.gate[c, g].to_s = source.gate[0, g].to_s - zero_s
     for job in range(w.head[c].jobs):
-        row = first + job
+        row = shift + job if job >= fixed else job
         w.jobs[c, job] = source.jobs[0, row]
         w.jobs[c, job].submit_s -= zero_s
         w.jobs[c, job].deadline_s -= zero_s
@@ -115,8 +121,8 @@ def load_window(w, c, source, first):
             w.quota_ptr[c, job + 1] = members
         w.child_ptr[c, job] = edges
         for i in range(source.child_ptr[0, row], source.child_ptr[0, row + 1]):
-            child = source.child_idx[0, i] - first
-            if 0 <= child < w.head[c].jobs:
+            child = source.child_idx[0, i] - shift
+            if fixed <= child < w.head[c].jobs:
                 w.child_idx[c, edges] = child
                 edges += 1
         if w.truth[c, job].cancel_s < np.inf:
@@ -156,6 +162,8 @@ def line_window(w, c, window, kept):
             if rows == most:
                 return most
         i += 1
+        if i >= w.words.shape[1]:
+            return rows  # the others back off after an eviction
         word = w.words[c, i]
 
 
@@ -163,7 +171,7 @@ def line_window(w, c, window, kept):
 def settle(w, c, on, episode, weights, table, total, mask, fits_now, out):
     """Advance to the next instant at which some job can start, or to the end, and show it."""
     head = w.head[c]
-    first, before, skip = episode[c].start, episode[c].rows, 0
+    first, before, skip = episode[c].start - on.fixed, episode[c].rows, 0
     while True:
         rows = line_window(w, c, on.window, skip)
         if on.codec == GRID:
@@ -181,8 +189,8 @@ def settle(w, c, on, episode, weights, table, total, mask, fits_now, out):
             break
         # where jobs only arrived, those that could not start still cannot
         skip = rows if head.heap == runs and head.outage == outage and head.cancel == cancel else 0
-        if w.gate.shape[1] > 0:
-            skip = 0  # a gate may have ended
+        if w.gate.shape[1] > 0 or w.conf[0].lends == 1:
+            skip = 0  # a gate may have ended, or services use less
     if on.codec == GRID:
         encode_grid(
             w, c, rows, on.window, table, first, total, mask, fits_now, out, episode[c].rows
@@ -199,7 +207,7 @@ def settle(w, c, on, episode, weights, table, total, mask, fits_now, out):
 @inner
 def begin(w, c, source, on, first, episode, weights, table, total, mask, fits_now, out):
     """Start an episode at a row of the workload and show its first decision."""
-    load_window(w, c, source, first)
+    load_window(w, c, source, first, on.fixed)
     kernel.reset(w, c)
     episode[c].start = first
     episode[c].number += 1

@@ -11,7 +11,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 from pettingzoo import ParallelEnv
 
 from trimtab.arrays import Array
-from trimtab.codecs.grid import SINGLE, encode_node
+from trimtab.codecs.grid import encode_node, node_channels
 from trimtab.codecs.queue import WIDTH, encode_rows, mask_queue, place_now
 from trimtab.compiled import compiled, inner
 from trimtab.core import Cluster, Event, Profile, Workload
@@ -23,7 +23,8 @@ from trimtab.sim import kernel
 from trimtab.sim.choice import OK, start
 from trimtab.sim.kernel import advance
 from trimtab.sim.log import QUEUED
-from trimtab.sim.world import Models, check_hostable
+from trimtab.sim.loop import queue_of
+from trimtab.sim.world import Models, unhostable
 from trimtab.traces.scenes.scene import open_scene
 
 HIDDEN = 2  # of NODE_STATE.up: rules see a node that is not up, and its region makes it 1 again
@@ -60,7 +61,7 @@ def settle(
     w: World, on: Any, first: int, table: Array, total: Array, mask: Array, out: Array
 ) -> bool:
     """Advance until some region can start a job, or to the end; show every region what it sees.
-    True = over.
+    `first`: the row of the table that is job 0's. True = over.
     """
     while True:
         rows = line_window(w, 0, on.window, 0)
@@ -101,8 +102,7 @@ def show_region(
     at = 0
     for node in range(w.head[0].nodes):
         if w.nodes[0, node].region == region:
-            encode_node(w, 0, node, mine, at)
-            at += SINGLE + w.free.shape[2]
+            at += encode_node(w, 0, node, mine, at)
     hide_others(w, region)
     fits_now = mask[region : region + 1]
     encode_rows(w, 0, rows, table, first, total[region], fits_now, mine, at, window)
@@ -115,9 +115,9 @@ def begin_regions(
 ) -> bool:
     on = settings[0]
     w = world_at(on.world)
-    load_window(w, 0, world_at(on.source), first)
+    load_window(w, 0, world_at(on.source), first, on.fixed)
     kernel.reset(w, 0)
-    return settle(w, on, first, table, total, mask, out)
+    return settle(w, on, first - on.fixed, table, total, mask, out)
 
 
 @compiled
@@ -154,7 +154,7 @@ def step_regions(
             for i in range(on.window):
                 if begun == 0 and mask[region, i] != 0:
                     begun += start_in(w, on, w.queue[0, i], region)
-    done = settle(w, on, first, table, total, mask, out)
+    done = settle(w, on, first - on.fixed, table, total, mask, out)
     return weighed(w, 0, weights), done
 
 
@@ -203,7 +203,8 @@ class RegionsEnv(ParallelEnv):  # type: ignore[misc]
         self.possible_agents = list(made.regions)
         self.agents: list[str] = []
         nodes = np.bincount(made.nodes["region"], minlength=len(made.regions))
-        self._widths = [int(n) * (SINGLE + len(made.resources)) + window * WIDTH for n in nodes]
+        wide = node_channels(len(made.resources), self.clusters.lends)
+        self._widths = [int(n) * wide + window * WIDTH for n in nodes]
         self._spaces = {
             agent: Dict(
                 observation=Box(-1.0, 1.0, (width,), np.float32),
@@ -263,7 +264,7 @@ class RegionsEnv(ParallelEnv):  # type: ignore[misc]
 
     def queue(self) -> Array:
         """Rows of the episode's jobs in the window, oldest first."""
-        waiting = int(self.clusters.world.head[0]["waiting"])
+        waiting = queue_of(self.clusters.world, 0)
         return self.clusters.world.queue[0, : min(waiting, self.clusters.codec.window)].copy()
 
     def events(self) -> list[Event]:
@@ -291,8 +292,7 @@ def in_turn(cluster: Cluster, regions: tuple[str, ...]) -> Cluster:
 
 def check_regions(workload: Workload, cluster: Cluster) -> None:
     """Raise TraceError for a job that no single region could run even if it were empty."""
-    _, rows = np.unique(workload.jobs["like"], return_index=True)
-    left = [int(row) for row in rows]
+    never = workload.truth["pinned"] == 0
     for g, region in enumerate(cluster.regions):
         mine = cluster.nodes["region"] == g
         if not mine.any():
@@ -302,17 +302,10 @@ def check_regions(workload: Workload, cluster: Cluster) -> None:
         part = replace(
             cluster, nodes=cluster.nodes[mine], capacity=cluster.capacity[mine], names=None
         )
-        left = [row for row in left if not hostable(workload, row, part)]
-    if left:
+        never &= unhostable(workload, part)
+    if never.any():
+        row = int(np.flatnonzero(never)[0])
         raise TraceError(
-            f"{workload.source}: job {workload.name(left[0])} (row {left[0]}) fits into no "
+            f"{workload.source}: job {workload.name(row)} (row {row}) fits into no "
             f"single region of {cluster.source}; drop it, or make regions larger"
         )
-
-
-def hostable(workload: Workload, row: int, cluster: Cluster) -> bool:
-    try:
-        check_hostable(workload.window(row, 1), cluster)
-    except TraceError:
-        return False
-    return True

@@ -11,12 +11,18 @@ import numpy as np
 from trimtab.arrays import Array
 from trimtab.core import Policy
 from trimtab.envs.evaluate import CHOICES, Evaluation, apart, evaluate, played
+from trimtab.envs.limits import PLACED_BY, Limits, LimitsEnv
 from trimtab.envs.parallelism import ParallelismEnv
 from trimtab.envs.regions import RegionsEnv
 from trimtab.llm.world import world_rules
+from trimtab.rules.names import FEEDBACK
+from trimtab.sim.whole import simulate
 
 Rules = Mapping[str, Callable[[], Policy]]
 CHOSEN_ON = 5  # windows of the first part, on which the best rule is chosen
+APART = 100  # seed of the first held-out scene whose limits are set
+SHARES = (0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
+HARMS = (0.003, 0.005, 0.01, 0.02)
 
 
 class Standing(NamedTuple):
@@ -80,6 +86,55 @@ def _chosen(choice: str, mask: Array, key: Array, rng: np.random.Generator) -> i
     if choice == "oldest" or len(legal) == 1:
         return int(legal[0])  # waiting is the last of the actions
     return int(min(legal[legal < len(key)], key=lambda row: key[row]))
+
+
+def of_limits(name: str, trace: str, *, windows: int, seed: int) -> Iterator[Standing]:
+    """Random limits, the best limit that stands still, and the best feedback of the harm measured.
+
+    A window is a scene; the two are the best of a few on scenes of other seeds.
+    """
+    env = gymnasium.make(name, trace=trace, seeds=range(APART, APART + windows))
+    yield Standing(name, "random limits", _steered(env, windows, seed))
+    bare = env.unwrapped
+    assert isinstance(bare, LimitsEnv)
+    known = Limits(1, trace=trace, seeds=range(CHOSEN_ON))
+    for called, rules in (
+        ("limit", {share: f"{PLACED_BY}@{share}" for share in SHARES}),
+        ("feedback", {harm: f"{PLACED_BY}+{FEEDBACK}@{harm}" for harm in HARMS}),
+    ):
+        earned = {
+            value: Evaluation(np.arange(CHOSEN_ON), _ruled(known, rule), 0.0).mean
+            for value, rule in rules.items()
+        }
+        best = max(earned, key=lambda value: earned[value])
+        rewards = _ruled(bare.limits, rules[best])
+        seeds = np.array(bare.limits.seeds)
+        yield Standing(name, f"{called} {best:g}", Evaluation(seeds, rewards, float("nan")))
+
+
+def _steered(env: Any, scenes: int, seed: int) -> Evaluation:
+    """Limits of every region at random, anew at every step."""
+    env.action_space.seed(seed)
+    rewards = np.zeros(scenes)
+    for scene in range(scenes):
+        env.reset(options={"scene": scene})
+        over = False
+        while not over:
+            _, paid, over, _, _ = env.step(env.action_space.sample())
+            rewards[scene] += paid
+    return Evaluation(np.array(env.unwrapped.limits.seeds), rewards, 1.0)
+
+
+def _ruled(limits: Limits, rule: str) -> Array:
+    """(scenes,) what a rule earns in each."""
+    earned = []
+    for number in range(limits.count):
+        stage = limits.stage(number)
+        whole = simulate(
+            stage.work, stage.cluster, rule, profile=stage.scene.profile, models=limits.models
+        )
+        earned.append(stage.score(whole.totals, limits.price_s))
+    return np.array(earned)
 
 
 def of_parallelism(name: str, *, windows: int, seed: int) -> Iterator[Standing]:

@@ -6,6 +6,7 @@ named("run/dqn.onnx")              the same: the file says whose network it is
 named("./mine.py:MyPolicy")        a class or function in a file of yours
 named("package.module:MyPolicy")   the same in a module that can be imported
 named("sb3:ppo.zip")               a model of Stable-Baselines3; the name without sb3: will do
+named("rollout+easy:budget_ms=5")  one with options: pairs between commas
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from trimtab.policies import code, networks
 from trimtab.rules.names import ORDERS, parse, unknown
 from trimtab.rules.worth import read_weights
 
-# name -> "module:callable(seed) -> Policy"; one with a `path` too takes NAME:PATH. Rules need no
-# entry: any order[+backfill][+place] is one
+# name -> "module:callable(seed) -> Policy"; one with a `path` too takes NAME:PATH, one with
+# `settings` NAME:SETTINGS. Rules need no entry: any order[+backfill][+place] is one
 BY_NAME: dict[str, str] = {
     "adlro": "trimtab.policies.adlro.policy:AdlroPolicy",
     "adlro-rule": "trimtab.policies.adlro.policy:AdlroRule",
@@ -36,6 +37,8 @@ BY_NAME: dict[str, str] = {
     "fluid": "trimtab.policies.baselines.fluid:FluidPolicy",
     "gavel": "trimtab.policies.baselines.gavel:GavelPolicy",
     "packer": "trimtab.policies.packer.policy:PackerPolicy",
+    "rollout": "trimtab.policies.rollout.policy:RolloutPolicy",
+    "rollout+easy": "trimtab.policies.rollout.policy:RolloutEasyPolicy",
     "slurm": "trimtab.policies.slurm.policy:SlurmPolicy",
     "sb3": "trimtab.policies.sb3:SB3Policy",
 }
@@ -75,6 +78,8 @@ def check(name: str) -> None:
         from trimtab.policies import sb3
 
         sb3.check(path)
+    elif "settings" in given:
+        named(name)
     elif "path" in given and not Path(given["path"]).exists():
         raise PolicyError(f"{name}: {given['path']}: no such file")
 
@@ -126,16 +131,20 @@ def _maker(name: str) -> tuple[Callable[..., Any], dict[str, Any]]:
     module, _, attribute = known[base].partition(":")
     try:
         made: Callable[..., Any] = getattr(import_module(module), attribute)
-        wanted = signature(made).parameters.get("path")
+        takes = signature(made).parameters
+        wanted = takes.get("path") or takes.get("settings")
     except Exception as problem:
         raise _unmade(name, problem) from problem
     if colon and not wanted:
         raise _takes_none(base, name)
-    if colon and not path:
-        raise PolicyError(f"policy {name!r}: no file stands behind the colon; give {base}:PATH")
+    if wanted and colon and not path:
+        what = "file" if wanted.name == "path" else "option"
+        raise PolicyError(
+            f"policy {name!r}: no {what} stands behind the colon; give {base}:{wanted.name.upper()}"
+        )
     if wanted and wanted.default is Parameter.empty and not path:
         raise PolicyError(_missing(base))
-    return made, {"path": path} if path else {}
+    return made, {wanted.name: path} if wanted and path else {}
 
 
 def _missing(base: str) -> str:

@@ -122,7 +122,9 @@ class SB3Policy:
             codec = QueueCodec(starts, asked.place)
         elif len(shape) == 1 and asked.codec != "queue":
             window = max(starts // nodes, 1)
+            lends = GridCodec(nodes, resources, window, asked.place, lends=True)
             codec = GridCodec(nodes, resources, window, asked.place)
+            codec = lends if lends.shape == shape else codec
             if codec.shape != shape or codec.actions != self.actions:
                 wants = f"{nodes} x ({SINGLE} + {resources} + window) + {WIDTH} window"
                 raise PolicyError(

@@ -7,5 +7,6 @@ BY_NAME: dict[str, str] = {
     "colocated": "trimtab.reproduce.colocated",
     "llm": "trimtab.reproduce.llm",
     "openb": "trimtab.reproduce.openb",
+    "rollout": "trimtab.reproduce.rollout",
     "slim": "trimtab.reproduce.slim",
 }

@@ -11,6 +11,7 @@ from trimtab.errors import TraceError
 from trimtab.play import play
 from trimtab.policies import named
 from trimtab.recorded import as_recorded, doubts, has_record
+from trimtab.reproduce.limits import judged
 from trimtab.traces.scenes.scene import open_scene
 
 NEAR = 0.2  # of the recorded wait
@@ -31,12 +32,17 @@ def rule_of(header: dict[str, str]) -> tuple[str, str]:
     return USUAL
 
 
-def beside(trace: str, policy: str | None = None, **options: Any) -> dict[str, Any]:
+def beside(
+    trace: str, policy: str | None = None, *, first: float = 0.5, **options: Any
+) -> dict[str, Any]:
     """Mean and 95th percentile of the recorded and the simulated waits, of the same jobs.
 
-    `policy` replaces the site's rule; `options` are those of `open_scene`. TraceError for a log
+    `policy` replaces the site's rule; off the `first` share of the jobs limits are read that are
+    judged on the others: `later`. `options` are those of `open_scene`. TraceError for a log
     that has no starts.
     """
+    if not 0 < first < 1:
+        raise TraceError(f"--first {first}: is no part of the jobs; give a share such as 0.5")
     scene = open_scene(trace, **options)
     work = scene.workload
     recorded = as_recorded(work, scene.cluster)
@@ -58,7 +64,8 @@ def beside(trace: str, policy: str | None = None, **options: Any) -> dict[str, A
         gap = ours / happened - 1 if happened > 0 else 0.0
         near = near and abs(gap) <= NEAR
         found[name] = {"recorded": happened, "simulated": ours, "gap": gap}
-    return found | {"near": near, "reasons": doubts(recorded)}
+    later = judged(scene, recorded, rule, first)
+    return found | {"near": near, "reasons": doubts(recorded), "later": later}
 
 
 def _p95(wait_s: Array) -> float:

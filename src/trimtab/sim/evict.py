@@ -84,6 +84,7 @@ def evict(w: World, c: int, run: int, node: int, count: int) -> None:
     else:
         shrink(w, c, run, count)
     w.totals[c].evicted += count
+    w.node_state[c, node].evicted += count
     state.evicted += count
     if state.back == 0:
         state.back_s = head.now_s + w.conf[0].back_off_s

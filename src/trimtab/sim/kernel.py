@@ -106,8 +106,8 @@ def reset_node(w, c, node, up):
     ) = 0.0
     state.up = 1 if up else 0
     state.piece = -1
-    state.pieces = state.batch = state.reads = state.read_step = 0
-    state.service = state.reserved = state.kept = state.tuned = 0.0
+    state.pieces = state.batch = state.reads = state.read_step = state.evicted = 0
+    state.service = state.reserved = state.kept = state.tuned = state.harm_s = 0.0
     state.read, state.over_s = -1.0, np.inf
     state.power_w = w.nodes[c, node].idle_w if up and w.conf[0].power == 1 else 0.0
     w.head[c].power_w += state.power_w

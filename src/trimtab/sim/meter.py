@@ -75,6 +75,10 @@ def settle_node(w, c, node):
         return
     state.energy_j += state.power_w * max(now_s - max(state.since_s, w.head[c].first_s), 0.0)
     state.load_s += state.load * dt
+    if w.conf[0].lends == 1 and state.load > w.conf[0].crowded:
+        cap = w.capacity[c, node, w.nodes[c, node].driver]
+        if state.service <= w.conf[0].crowded * cap:
+            state.harm_s += state.service * max(now_s - max(state.since_s, w.head[c].first_s), 0.0)
     width, ring = w.conf[0].window_s, w.recent.shape[2]
     index = math.floor(state.since_s / width)
     last = math.floor(now_s / width)

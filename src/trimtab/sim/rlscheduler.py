@@ -17,6 +17,7 @@ from trimtab.compiled import compiled, interruptible
 from trimtab.errors import TraceError
 
 FCFS, SJF, SMALLEST, F1, WFP3_PUBLISHED, UNICEP_PUBLISHED, WFP3, UNICEP = range(8)
+ASKED = -1  # in place of a policy: whoever calls says which job is picked
 POLICIES = {
     "fcfs": FCFS,
     "sjf": SJF,
@@ -36,6 +37,40 @@ class Running(NamedTuple):
     job: np.ndarray  # (R,) of end_s
     due_s: np.ndarray  # (R,) ascending start + requested time
     due_units: np.ndarray  # (R,)
+
+
+class Turn(NamedTuple):
+    """Where a run stands between two picks."""
+
+    running: Running
+    queue: np.ndarray  # (J,) in order of arrival, or of submission while a pivot blocks
+    start_s: np.ndarray  # (J,) NaN before
+    due_of_s: np.ndarray  # (J,) start + requested time
+    order: np.ndarray  # (J,) jobs in the order in which they start
+    count: np.ndarray  # (5,) queued, running, arrived, started, units free
+    pick: np.ndarray  # (1,) the job that is to start next, -1 = it has to be picked
+    now_s: np.ndarray  # (1,)
+
+
+QUEUED, GOING, ARRIVED, STARTED, FREE = range(5)  # of Turn.count
+
+
+def first_turn(submit_s: np.ndarray, capacity: int) -> Turn:
+    """Before anything has come."""
+    jobs, slots = len(submit_s), min(int(capacity), len(submit_s))
+    running = Running(
+        np.empty(slots), np.empty(slots, np.int64), np.empty(slots), np.empty(slots, np.int64)
+    )
+    return Turn(
+        running,
+        np.empty(jobs, np.int64),
+        np.full(jobs, np.nan),
+        np.empty(jobs),
+        np.empty(jobs, np.int64),
+        np.array([0, 0, 0, 0, capacity]),
+        np.full(1, -1),
+        submit_s[:1].copy(),
+    )
 
 
 def static_score(
@@ -161,7 +196,7 @@ def finish(running, n, due_s, units):
 
 @compiled
 def simulate(
-    running,
+    turn,
     submit_s,
     run_s,
     request_s,
@@ -169,27 +204,30 @@ def simulate(
     procs_log2,
     width,
     scores,
-    free,
     policy,
     backfill,
     halt,
 ):
-    """Start of every job, (J,) in seconds, and the jobs in the order in which they start, (J,)."""
+    """Play on to the end, or where the policy is ASKED up to the next pick; the turn is kept."""
     jobs = len(submit_s)
-    start_s, due_of_s = np.full(jobs, np.nan), np.empty(jobs)
-    order, started = np.empty(jobs, np.int64), 0
-    queue = np.empty(jobs, np.int64)  # in order of arrival, or of submission while a pivot blocks
-    queued, n, arrived, now = 0, 0, 0, submit_s[0]
+    running, start_s, due_of_s, order = turn.running, turn.start_s, turn.due_of_s, turn.order
+    queue, count = turn.queue, turn.count
+    queued, n, arrived, started = count[QUEUED], count[GOING], count[ARRIVED], count[STARTED]
+    free, now, picked = count[FREE], turn.now_s[0], turn.pick[0]
     pivot, expected_s = -1, -np.inf
     while (queued > 0 or arrived < jobs) and halt[0] == 0:
         tried = queued  # from here on in the queue jobs may start beside the pivot
         if pivot < 0 and queued > 0:
+            if policy == ASKED and picked < 0:
+                break
             if policy >= WFP3:
                 rescore(queue, queued, now, submit_s, request_s, procs, procs_log2, policy, scores)
             pivot = queue[0]
             for i in range(1, queued):
                 if before(queue[i], pivot, scores):
                     pivot = queue[i]
+            if policy == ASKED:
+                pivot, picked = picked, -1
             if width[pivot] > free and backfill:
                 expected_s = expected_fit(running, n, free, width[pivot], due_of_s)
                 sort_by_submit(queue, queued, submit_s, scores, halt)
@@ -244,7 +282,8 @@ def simulate(
         n += 1
         free -= width[pivot]
         pivot = -1
-    return start_s, order
+    count[QUEUED], count[GOING], count[ARRIVED], count[STARTED] = queued, n, arrived, started
+    count[FREE], turn.now_s[0], turn.pick[0] = free, now, -1
 
 
 def schedule(
@@ -275,14 +314,10 @@ def schedule(
         raise TraceError(
             f"row {row}: width={width[row]}, but the pool has {capacity}; drop the row"
         )
-    slots = min(int(capacity), len(submit_s))
-    running = Running(
-        np.empty(slots), np.empty(slots, np.int64), np.empty(slots), np.empty(slots, np.int64)
-    )
-    halt = np.zeros(1, np.int64)
-    found: tuple[np.ndarray, np.ndarray] = interruptible(
-        simulate, running, submit_s, run_s, request_s, procs, np.log2(procs + 1e-15), width,
-        static_score(submit_s, request_s, procs, policy), int(capacity), int(policy),
+    turn, halt = first_turn(submit_s, capacity), np.zeros(1, np.int64)
+    interruptible(
+        simulate, turn, submit_s, run_s, request_s, procs, np.log2(procs + 1e-15), width,
+        static_score(submit_s, request_s, procs, policy), int(policy),
         bool(backfill), halt, halt=lambda: halt.fill(1),
     )  # fmt: skip
-    return found
+    return turn.start_s, turn.order

@@ -186,6 +186,29 @@ def test_the_log_resembles_sdsc_sp2():
         assert (seconds == np.floor(seconds)).all()
 
 
+def test_the_log_of_shared_nodes_has_jobs_below_a_node_and_is_measured_beside_whole_nodes(
+    monkeypatch, capsys
+):
+    work, machine = inputs.gaia_like()
+    width, run_s = work.demand[:, 0], work.truth["work_s"]
+    span_s = work.jobs["submit_s"][-1]
+    assert (len(work), work.resources, machine.capacity.tolist()) == (51_887, ("cpu",), [[2004.0]])
+    assert (width < 2004 / 151).mean() == pytest.approx(0.93, abs=0.02)
+    assert (run_s * width).sum() / span_s / 2004 == pytest.approx(0.83, abs=0.05)
+    words = ("--quick", "--only", "shared-fcfs", "--json", "-")
+    code, out, _ = run(monkeypatch, capsys, *words)
+    (row,) = json.loads(out)
+    assert (code, row["peer"], row["peer_value"] > 0) == (0, "whole nodes", True)
+
+
+def test_shared_nodes_one_by_one_hold_the_same_jobs_as_the_pool():
+    pool, _ = inputs.gaia_like(200)
+    work, machine = inputs.gaia_nodes(200)
+    check_hostable(work, machine)
+    assert (work.jobs["instances"] == pool.demand[:, 0]).all()
+    assert machine.capacity.sum(axis=0).tolist() == pytest.approx([2004.0, 167 * 48.0])
+
+
 def test_the_long_log_makes_tens_of_thousands_wait():
     work, machine = inputs.sdsc_like(447_784, load=1.2)
     start_s, _ = pooled(work, machine, "fcfs+easy")

@@ -30,6 +30,14 @@ def test_each_environment_of_clusters_has_three_choices_and_a_rule(name):
     assert starts == [[160, 172]] * 4
 
 
+def test_limits_have_a_random_choice_one_that_stands_still_and_feedback():
+    small = SMALL | {"trace": "colocated:machines=8,regions=2,span_s=300"}
+    found = list(envs.standings("Limits-v0", small, windows=2, seed=0))
+    assert [one.policy.split(" ")[0] for one in found] == ["random", "limit", "feedback"]
+    assert all(one.found.starts.tolist() == [100, 101] for one in found)
+    assert max(one.found.mean for one in found[1:]) > found[0].found.mean
+
+
 def test_the_parallelism_environment_has_what_beats_random(capsys):
     found = {
         one.policy: one.found.mean

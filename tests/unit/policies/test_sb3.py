@@ -3,12 +3,14 @@
 import json
 import sys
 import zipfile
+from dataclasses import replace
 
 import gymnasium
 import numpy as np
 import pytest
 from sb3_contrib import QRDQN, MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, DQN, PPO
+from tests.worlds import lending_scene
 
 import trimtab.envs  # noqa: F401  registers the ids
 from trimtab.errors import TrimtabError
@@ -16,7 +18,7 @@ from trimtab.play import play
 from trimtab.policies import check, file_of, named
 from trimtab.policies.sb3 import SB3Policy
 from trimtab.testing import check_policy
-from trimtab.traces.scenes.scene import open_scene
+from trimtab.traces.scenes.scene import Scene, open_scene
 
 JOBS, WINDOW = 60, 5
 MADE = {
@@ -47,8 +49,8 @@ def saved(folder, kind, codec="Queue", **more):
     return path, model
 
 
-def starts_in_env(env, model, masked):
-    seen, _ = env.reset(options={"start": 0})
+def starts_in_env(env, model, masked, first=0):
+    seen, _ = env.reset(options={"start": first})
     over = False
     while not over:
         more = {"action_masks": seen["action_mask"].astype(bool)} if masked else {}
@@ -76,6 +78,18 @@ def test_a_model_of_the_grid_plays_on_the_cluster_it_learned_on(tmp_path):
     there = starts_in_env(env_of("Grid"), model, True)
     here = play(named(str(path)), scene()).state["start_s"]
     np.testing.assert_allclose(there + scene().workload.jobs["submit_s"][0], here, rtol=1e-12)
+
+
+def test_a_model_of_a_grid_that_lends_plays_on_it(tmp_path):
+    work, machine, profile = lending_scene(np.random.default_rng(2))
+    lent = {"workload": work, "cluster": machine, "profile": profile}
+    path, model = saved(tmp_path, "MaskablePPO", "Grid", **lent)
+    there = starts_in_env(env_of("Grid", **lent), model, True, first=12)  # behind the services
+    here = play(named(str(path)), Scene(work, machine, profile, "lending", True))
+    np.testing.assert_array_equal(there, here.state["start_s"])
+    alike = replace(machine, lending=None)
+    with pytest.raises(TrimtabError, match="made for a cluster that lends"):
+        play(named(str(path)), Scene(work, alike, profile, "lending", True))
 
 
 def test_a_place_rule_that_the_environment_had_is_told_behind_the_file(tmp_path):

@@ -44,6 +44,8 @@ finished stays in `kept`, and the same command goes on from there
 `trimtab reproduce llm --only planetlab_7days.tar.xz --only full` — on a recorded trace
 
 `trimtab reproduce openb --data FOLDER` — pods on shared GPUs in the published orders
+`trimtab reproduce rollout --logs swf --out kept` — play-outs in RLScheduler's setting and on
+weeks of the other logs in the folder
 
 `trimtab reproduce slim --quick` — the network, routers against random ones and under an objective
 
@@ -54,7 +56,7 @@ arrivals too
 """
 )
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="adlro, colocated, llm, openb or slim.")],
+    paper: Annotated[str, typer.Argument(help="adlro, colocated, llm, openb, rollout or slim.")],
     quick: Annotated[
         bool, typer.Option("--quick", help="Fewer seeds, jobs, loads and policies.")
     ] = False,
@@ -91,6 +93,10 @@ def reproduce(
     data: Annotated[
         str, typer.Option(help="Folder of openb's node and pod lists, for openb alone.")
     ] = "",
+    logs: Annotated[
+        list[str] | None,
+        typer.Option(help="A log or a folder of them, for rollout alone; may be repeated."),
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes; as many as processors.")
     ] = None,
@@ -123,10 +129,12 @@ def reproduce(
     # routers and planners are no policies of clusters; their setups know them
     own_names = aside or paper in ("llm", "openb", "slim")
     names = between_commas(policies) if own_names else checked_names(policies)
-    own = {}
-    for name, value, of in (("profile", profile, "slim"), ("data", data, "openb")):
+    own: dict[str, Any] = {}
+    for name, value, of in (
+        ("profile", profile, "slim"), ("data", data, "openb"), ("logs", logs, "rollout"),
+    ):  # fmt: skip
         if value and paper != of:
-            raise TrimtabError(f"--{name} {value}: there is one for {of} alone")
+            raise TrimtabError(f"--{name}: there is one for {of} alone; leave it out")
         own |= {name: value} if value else {}
     setup = module.Setup(seeds=seeds, jobs=jobs, quick=quick, policies=names, parts=only, **own)
     for line in setup.left_out():

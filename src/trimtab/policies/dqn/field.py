@@ -12,7 +12,7 @@ from trimtab.arrays import Array
 from trimtab.core import Cluster, Policy, Profile, Snapshot, Start, Status, Workload
 from trimtab.envs.batched import BatchedEnv
 from trimtab.envs.clusters import episode_of, weights_of
-from trimtab.errors import PolicyError
+from trimtab.errors import PolicyError, TraceError
 from trimtab.play import play
 from trimtab.policies.dqn.learner import Learner, Settings
 from trimtab.policies.dqn.policy import Layout, seen_now
@@ -60,6 +60,11 @@ def ground(
 ) -> Ground:
     """Workload and cluster brought to the same resources."""
     workload, cluster = fitted(workload, cluster)
+    if cluster.lending is not None and models.lends:
+        raise TraceError(
+            f"{cluster.source}: lends to batch jobs what services leave, which a Q-network sees "
+            "nothing of; train on a trace without services"
+        )
     return Ground(workload, cluster, profile, models, min(jobs, len(workload)))
 
 

@@ -36,7 +36,6 @@ LARGEST_JOB = 0.015  # of all work: larger DAGs are left out, or one decides a s
 PLAN_NOISE, RUN_NOISE = 0.05, 0.15  # log: tasks against their kind, what runs against its plan
 KNEE, LEAST_SPEED = 0.7, 0.5  # load above which batch slows down, and its speed at load 1
 IN_TIME = (2.0, 30.0)  # a task is in time within so many plans and seconds
-SERVICES = (4, 8)  # a machine
 
 
 class Machine(NamedTuple):
@@ -69,6 +68,7 @@ def colocated(
     reserved: float = 0.9,
     phase: float = 1.0,
     uneven: float = 0.0,
+    services: tuple[int, int] = (4, 8),
     noise: float = 0.3,
     surges: float = 0.0,
     sample_s: float = 15.0,
@@ -89,9 +89,9 @@ def colocated(
 
     `load`: core-seconds of batch over what services leave on average. `swing`: of a service's use
     by its region's day; `phase`: part of a day over which regions are spread, 0 = all at once;
-    `uneven`: regions swing by so much more or less; `noise`: use that is a service's own; `surges`
-    a region and 1,000 s. `sample_s`: seconds that recorded 300 s take, `stretch` of run times.
-    `own`, `daily`, `work`: files; several with + between them.
+    `uneven`: regions swing by so much more or less; `services`: fewest and most a machine; `noise`:
+    use that is a service's own; `surges` a region and 1,000 s. `sample_s`: seconds that recorded
+    300 s take, `stretch` of run times. `own`, `daily`, `work`: files; several with + between them.
     """
     for name, count, least in (("machines", machines, regions), ("regions", regions, 1)):
         if count < least:
@@ -108,7 +108,10 @@ def colocated(
     samples = int((span_s + AFTER_S) / sample_s) + LOOK + 2
     use = use_of(own, daily, split, rng, needs=samples)
     shared = _regions(use.daily, regions, samples, phase, surges, sample_s, span_s, rng)
-    held, used = _services(nodes, use, shared, swing, uneven, noise, reserved, samples, rng)
+    fewest, most = (int(count) for count in services)
+    if not 1 <= fewest <= most <= 100:
+        raise TraceError(f"colocated: services={fewest}/{most}; give 1 to 100, the fewest first")
+    held, used = _services(nodes, (fewest, most), use, shared, swing, uneven, noise, reserved, rng)
     patterns = _stepped(used, sample_s)
     left = float(nodes.capacity[:, 0].sum()) - float(held[:, 0] @ used.mean(1))
     jobs = _chosen(dags_of(work, split, rng), stretch, longest_s, load * left * span_s, rng)
@@ -170,19 +173,19 @@ def _regions(
 
 
 def _services(
-    nodes: Cluster, use: Use, shared: Array, swing: float, uneven: float, noise: float,
-    reserved: float, samples: int, rng: Generator,
+    nodes: Cluster, counts: tuple[int, int], use: Use, shared: Array, swing: float, uneven: float,
+    noise: float, reserved: float, rng: Generator,
 ) -> tuple[Array, Array]:  # fmt: skip
     """(P, 2) cores that each service reserves and its node, and (P, T) the share that it uses."""
     swings = swing * (1 + uneven * rng.uniform(-1, 1, len(shared)))
     held, used = [], []
     for node in range(len(nodes)):
-        count = int(rng.integers(SERVICES[0], SERVICES[1] + 1))
-        part = rng.dirichlet(np.full(count, 3.0)) * reserved * rng.uniform(0.85, 1.08)
+        many = int(rng.integers(counts[0], counts[1] + 1))
+        part = rng.dirichlet(np.full(many, 3.0)) * reserved * rng.uniform(0.85, 1.08)
         part *= min(1.0, GIFT / part.sum()) if part.sum() > 0 else 1.0
         g = int(nodes.nodes["region"][node])
-        for size, slope in zip(part, rng.uniform(0.6, 1.4, count)):
-            mine = stretch_of(use.own[int(rng.integers(0, len(use.own)))], samples, rng)
+        for size, slope in zip(part, rng.uniform(0.6, 1.4, many)):
+            mine = stretch_of(use.own[int(rng.integers(0, len(use.own)))], shared.shape[1], rng)
             share = FLOOR_USE + swings[g] * slope * shared[g] + noise * mine
             held.append((size * nodes.capacity[node, 0], node))
             used.append(np.clip(share, LEAST_USE, MOST_USE))

@@ -15,7 +15,7 @@ def test_a_cell_that_the_paper_leaves_out_has_ours_alone(paper, ours, cell):
 
 def test_the_title_says_what_a_single_figure_is():
     titles = [view.title for view in VIEWS if view.cell == "beside"]
-    assert len(titles) == 4
+    assert len(titles) == 5
     assert all(title.endswith("| ours, or ours alone") for title in titles)
 
 

@@ -6,11 +6,12 @@ import sys
 import numpy as np
 import pytest
 import torch
+from tests.worlds import lending_scene
 
 from trimtab.build import cluster
 from trimtab.core import Status
 from trimtab.envs.clusters import episode_of
-from trimtab.errors import PolicyError, UnknownName
+from trimtab.errors import PolicyError, TraceError, UnknownName
 from trimtab.policies.dqn.field import (
     BatchedField,
     Windows,
@@ -424,3 +425,8 @@ def test_shuffling_keeps_every_node():
     assert other.names.tolist() != machine.names.tolist()
     kinds = dict(zip(machine.names.tolist(), machine.nodes["kind"].tolist()))
     assert [kinds[name] for name in other.names.tolist()] == other.nodes["kind"].tolist()
+
+
+def test_a_cluster_that_lends_is_no_ground_to_train_on():
+    with pytest.raises(TraceError, match="train on a trace without services"):
+        ground(*lending_scene(np.random.default_rng(0)), Models(), 20)

@@ -1,0 +1,1 @@
+"""Orders of the queue played out before one is followed."""

@@ -1,0 +1,75 @@
+"""Limits of regions that follow the harm measured there, by hand."""
+
+import numpy as np
+import pytest
+
+from trimtab.build import cluster, workload
+from trimtab.columns import NODE, NODE_STATE
+from trimtab.errors import TraceError, UnknownName
+from trimtab.rules.names import HARM, parse
+from trimtab.rules.steer import DROP, EVERY_S, GAIN, LEAST, MOST, Steering
+from trimtab.sim.whole import simulate
+
+
+def four(load, batch=(1, 1, 1, 1), read=(10.0, 30.0, 20.0, 20.0)):
+    """Two nodes in each of two regions."""
+    nodes, state = np.zeros(4, NODE), np.zeros(4, NODE_STATE)
+    nodes["region"] = [0, 0, 1, 1]
+    state["load"], state["batch"], state["read"], state["reserved"] = load, batch, read, 40.0
+    return nodes, state
+
+
+def stepped(target, *scene, limit=(0.8, 0.8)):
+    steering = Steering(target)
+    assert (steering.limits(0.0, *scene, np.array(limit)) == limit).all()  # only looks
+    return steering.limits(EVERY_S, *scene, np.array(limit))
+
+
+def test_without_harm_a_limit_rises_by_its_target():
+    made = stepped(0.02, *four([0.5, 0.9, 0.95, 0.2]))
+    assert made == pytest.approx([0.8 + GAIN * 0.02] * 2)
+
+
+def test_harm_lowers_the_limit_of_its_region_by_its_share():
+    made = stepped(0.02, *four([0.5, 0.97, 0.5, 0.5]))
+    assert made == pytest.approx([0.8 + GAIN * (0.02 - 30 / 40), 0.8 + GAIN * 0.02])
+
+
+def test_what_services_do_to_themselves_changes_nothing():
+    made = stepped(0.02, *four([1.1, 1.1, 1.1, 1.1], batch=(0, 0, 0, 0)))
+    assert made == pytest.approx([0.8 + GAIN * 0.02] * 2)
+
+
+def test_an_unknown_use_counts_as_all_that_is_reserved():
+    made = stepped(0.02, *four([0.99, 0.5, 0.5, 0.5], read=(-1.0, 10.0, 20.0, 20.0)))
+    assert made[0] == pytest.approx(0.8 + max(GAIN * (0.02 - 40 / 50), -DROP))
+
+
+def test_limits_stay_within_bounds_and_nothing_read_is_nothing_learned():
+    assert stepped(1.0, *four([0.0] * 4), limit=(MOST, LEAST))[0] == MOST
+    assert (stepped(0.5, *four([0.0] * 4, read=(0.0,) * 4)) == 0.8).all()
+
+
+def test_it_acts_every_so_often_and_starts_anew_with_the_clock():
+    steering, scene, limit = Steering(0.1), four([0.0] * 4), np.array([0.8, 0.8])
+    steering.limits(7.0, *scene, limit)
+    assert steering.due_s == EVERY_S
+    assert steering.limits(EVERY_S - 1, *scene, limit) is None
+    assert steering.limits(4 * EVERY_S + 1, *scene, limit) is not None
+    assert steering.due_s == 5 * EVERY_S
+    assert (steering.limits(0.0, *scene, limit) == limit).all()  # another run
+
+
+def test_names():
+    assert parse("sjf+p95@0.9+feedback@0.03").target == 0.03
+    assert parse("sjf+feedback").target == HARM
+    assert np.isnan(parse("sjf+p95").target)
+    for wrong in ("0", "1.5", "x", ""):
+        with pytest.raises(UnknownName, match="no share of what services use"):
+            parse(f"sjf+p95+feedback@{wrong}")
+
+
+def test_a_cluster_that_lends_nothing_refuses_feedback():
+    jobs = workload([0.0], [10.0], [1.0])
+    with pytest.raises(TraceError, match="this cluster lends nothing"):
+        simulate(jobs, cluster([[1.0]]), "sjf+feedback")
