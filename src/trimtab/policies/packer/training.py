@@ -207,4 +207,4 @@ def _write(out: Path, made: dict[str, Any], search: Evolution, best: float, spen
     out.mkdir(parents=True, exist_ok=True)
     with whole(out / CHECKPOINT) as place, place.open("wb") as file:
         state: dict[str, Any] = {"made": json.dumps(made), "best": best, "spent_s": spent_s}
-        np.savez(file, **state, **search.state())
+        np.savez(file, **state | search.state())
