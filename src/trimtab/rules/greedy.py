@@ -6,6 +6,7 @@ made since, and a pass at the end of one run looks at one node.
 
 import numpy as np
 
+from trimtab.arrays import Array
 from trimtab.compiled import inner
 from trimtab.rules import bits
 from trimtab.rules.easy import planned
@@ -22,10 +23,11 @@ from trimtab.rules.fit import (
 )
 from trimtab.rules.order import DRF
 from trimtab.rules.place import next_node, place_among
+from trimtab.rules.world import World
 
 
 @inner
-def sort_fresh(w, c, rank):
+def sort_fresh(w: World, c: int, rank: Array) -> None:
     """Arrivals in queue order, by insertion: there are few."""
     for i in range(1, w.head[c].fresh):
         job = w.fresh[c, i]
@@ -37,7 +39,7 @@ def sort_fresh(w, c, rank):
 
 
 @inner
-def undo(w, c):
+def undo(w: World, c: int) -> None:
     """Give back what the pass booked: applying its decisions books it for good."""
     for i in range(w.head[c].starts - 1, -1, -1):
         job, node, mask = w.entry[c, i].job, w.entry[c, i].node, w.entry[c, i].devices
@@ -49,7 +51,7 @@ def undo(w, c):
 
 
 @inner
-def let_go(w, c):
+def let_go(w: World, c: int) -> None:
     """Take the starts of a pass off the quotas again."""
     i = 0
     while i < w.head[c].starts:
@@ -62,7 +64,7 @@ def let_go(w, c):
 
 
 @inner
-def try_start(place, seed, w, c, job):
+def try_start(place: int, seed: int, w: World, c: int, job: int) -> bool:
     """Book as much of the job as may start now; False where the rest of it lacks room.
 
     What a quota holds back lacks none.
@@ -71,7 +73,7 @@ def try_start(place, seed, w, c, job):
 
 
 @inner
-def try_among(freed, place, seed, w, c, job):
+def try_among(freed: bool, place: int, seed: int, w: World, c: int, job: int) -> bool:
     """The same, on the nodes alone where room was made since the last pass, if `freed`."""
     at = w.head[c].starts
     left = w.state[c, job].left
@@ -92,7 +94,17 @@ def try_among(freed, place, seed, w, c, job):
 
 
 @inner
-def fill_greedily(order, place, seed, w, c, line, words, heads, head):
+def fill_greedily(
+    order: int,
+    place: int,
+    seed: int,
+    w: World,
+    c: int,
+    line: Array,
+    words: Array,
+    heads: Array,
+    head: int,
+) -> None:
     """Start whatever fits behind a blocked head; note the least that jobs ask which do not."""
     for r in range(w.least.shape[1]):
         w.least[c, r] = np.inf
@@ -112,13 +124,15 @@ def fill_greedily(order, place, seed, w, c, line, words, heads, head):
 
 
 @inner
-def lower_least(w, c, job):
+def lower_least(w: World, c: int, job: int) -> None:
     for r in range(w.least.shape[1]):
         w.least[c, r] = min(w.least[c, r], w.demand[c, job, r])
 
 
 @inner
-def plan_settled(place, seed, w, c, line, rank, words, heads):
+def plan_settled(
+    place: int, seed: int, w: World, c: int, line: Array, rank: Array, words: Array, heads: Array
+) -> bool:
     """A greedy pass that looks only where something has changed since the last; False where that
     is not known.
 
@@ -143,7 +157,7 @@ def plan_settled(place, seed, w, c, line, rank, words, heads):
 
 
 @inner
-def find_most_freed(w, c):
+def find_most_freed(w: World, c: int) -> bool:
     """The most that is free where room was made; False where every waiting job asks for more."""
     for r in range(w.most_freed.shape[1]):
         w.most_freed[c, r] = 0.0
@@ -161,7 +175,9 @@ def find_most_freed(w, c):
 
 
 @inner
-def fill_freed(place, seed, w, c, line, rank, words, heads):
+def fill_freed(
+    place: int, seed: int, w: World, c: int, line: Array, rank: Array, words: Array, heads: Array
+) -> None:
     """Walk the line: arrivals look everywhere, all others where room was made."""
     head = w.head[c]
     came = 0
@@ -178,7 +194,7 @@ def fill_freed(place, seed, w, c, line, rank, words, heads):
 
 
 @inner
-def fits_freed(w, c, job):
+def fits_freed(w: World, c: int, job: int) -> bool:
     """Whether there is enough of each thing where room was made, if not on one node."""
     for r in range(w.most_freed.shape[1]):
         if w.demand[c, job, r] > w.most_freed[c, r]:
@@ -187,6 +203,6 @@ def fits_freed(w, c, job):
 
 
 @inner
-def try_fresh(place, seed, w, c, job):
+def try_fresh(place: int, seed: int, w: World, c: int, job: int) -> None:
     if is_refused(w, c, job) or not try_start(place, seed, w, c, job):
         lower_least(w, c, job)

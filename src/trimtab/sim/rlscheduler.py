@@ -47,12 +47,12 @@ class Turn(NamedTuple):
     start_s: np.ndarray  # (J,) NaN before
     due_of_s: np.ndarray  # (J,) start + requested time
     order: np.ndarray  # (J,) jobs in the order in which they start
-    count: np.ndarray  # (5,) queued, running, arrived, started, units free
+    counts: np.ndarray  # (5,) queued, running, arrived, started, units free
     pick: np.ndarray  # (1,) the job that is to start next, -1 = it has to be picked
     now_s: np.ndarray  # (1,)
 
 
-QUEUED, GOING, ARRIVED, STARTED, FREE = range(5)  # of Turn.count
+QUEUED, GOING, ARRIVED, STARTED, FREE = range(5)  # of Turn.counts
 
 
 def first_turn(submit_s: np.ndarray, capacity: int) -> Turn:
@@ -211,7 +211,7 @@ def simulate(
     """Play on to the end, or where the policy is ASKED up to the next pick; the turn is kept."""
     jobs = len(submit_s)
     running, start_s, due_of_s, order = turn.running, turn.start_s, turn.due_of_s, turn.order
-    queue, count = turn.queue, turn.count
+    queue, count = turn.queue, turn.counts
     queued, n, arrived, started = count[QUEUED], count[GOING], count[ARRIVED], count[STARTED]
     free, now, picked = count[FREE], turn.now_s[0], turn.pick[0]
     pivot, expected_s = -1, -np.inf

@@ -147,8 +147,8 @@ def test_a_trace_is_converted_described_and_generated(log, tmp_path):
 def test_policies_lists_every_part_of_a_rule():
     groups = json.loads(trimtab("policies", "--json", "-").stdout)
     assert {"srtf", "drf"} <= set(groups["order"])
-    assert set(groups["backfill"]) == {"none", "easy", "conservative"}
-    assert {"cosine", "frag"} <= set(groups["place"])
+    assert set(groups["backfill"]) == {"none", "easy", "conservative", "greedy"}
+    assert {"cosine", "frag", "packer"} <= set(groups["place"])
 
 
 def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

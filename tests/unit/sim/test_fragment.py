@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from trimtab.rules.worth import CLASSES, FEATURES
 from trimtab.sim import fragment, packing
 from trimtab.sim.fragment import ANY_MODEL, Demand, Typical
 
@@ -195,7 +196,7 @@ def small_cluster(rng: np.random.Generator) -> tuple[packing.Nodes, packing.Pods
     return nodes, pods, rng.integers(0, 60, 120)
 
 
-def place_naively(nodes, pods, order, policy, draws) -> tuple[list[int], list[int]]:
+def place_naively(nodes, pods, order, policy, draws, weights) -> tuple[list[int], list[int]]:
     """Score every node anew for every pod, in plain Python."""
     of = fragment.typical_pods(
         pods.cpu_milli, pods.gpu_milli, pods.num_gpu, pods.spec, pods.spec_models
@@ -211,8 +212,10 @@ def place_naively(nodes, pods, order, policy, draws) -> tuple[list[int], list[in
         for n in range(len(free)):
             if fragment.fits.py_func(cpu[n], memory[n], free[n], nodes.model[n], pod):
                 frag = fragment.node_frag.py_func(cpu[n], free[n], nodes.model[n], of)
-                node = (frag, cpu[n], free[n], nodes.model[n], groups[n])
-                options[n] = packing.score.py_func(policy, *node, pod, of, draws[a, 1])
+                machine = np.array([column[n] for column in nodes])
+                node = (frag, machine, cpu[n], memory[n], free[n], groups[n])
+                value, devices = packing.score.py_func(policy, weights, *node, pod, of, draws[a, 1])
+                options[n] = np.float32(value), devices  # as they are remembered
         best = max(options, key=lambda n: options[n][0], default=-1)
         if policy == packing.RANDOM and options:
             best = list(options)[int(draws[a, 0] * len(options))]
@@ -226,13 +229,16 @@ def place_naively(nodes, pods, order, policy, draws) -> tuple[list[int], list[in
     return placed, taken
 
 
-@pytest.mark.parametrize("policy", range(6))
+@pytest.mark.parametrize("policy", packing.BY_NAME.values(), ids=packing.BY_NAME)
 @pytest.mark.parametrize("seed", range(3))
 def test_remembered_scores_place_every_pod_as_scores_computed_anew(policy, seed):
     nodes, pods, order = small_cluster(np.random.default_rng(seed))
     draws = np.random.default_rng(seed).random((len(order), 2))
-    node, devices = place_naively(nodes, pods, order, policy, draws)
-    found = packing.pack(nodes, pods, order, policy, rng=np.random.default_rng(seed))
+    table = np.random.default_rng(seed).normal(size=(len(CLASSES), len(FEATURES)))
+    weights = table if policy == packing.PACKER else None
+    node, devices = place_naively(nodes, pods, order, policy, draws, table)
+    rng = np.random.default_rng(seed)
+    found = packing.pack(nodes, pods, order, policy, rng=rng, weights=weights)
     assert found.node.tolist() == node
     assert found.devices.tolist() == devices
     assert -1 in node, "the cluster should overflow"

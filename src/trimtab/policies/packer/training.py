@@ -206,4 +206,5 @@ def _resumed(out: Path, made: dict[str, Any], search: Evolution) -> tuple[float,
 def _write(out: Path, made: dict[str, Any], search: Evolution, best: float, spent_s: float) -> None:
     out.mkdir(parents=True, exist_ok=True)
     with whole(out / CHECKPOINT) as place, place.open("wb") as file:
-        np.savez(file, made=json.dumps(made), best=best, spent_s=spent_s, **search.state())
+        state: dict[str, Any] = {"made": json.dumps(made), "best": best, "spent_s": spent_s}
+        np.savez(file, **state | search.state())

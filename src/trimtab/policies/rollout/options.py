@@ -52,7 +52,7 @@ def parsed(text: str) -> Options:
     for part in filter(None, text.split(",")):
         name, _, value = part.partition("=")
         _check("option", name, known)
-        kind = type(known[name].default)
+        kind: Any = type(known[name].default)
         try:
             given[name] = tuple(value.split("|")) if kind is tuple else kind(value)
         except ValueError:

@@ -52,7 +52,7 @@ def play_out(scene: Scene, order: Array, backfill: bool, objective: int) -> floa
         if scene.submit_s[i] <= scene.now_s:
             turn.queue[come] = row
             come += 1
-    count, halt = turn.count, np.zeros(1, np.int64)
+    count, halt = turn.counts, np.zeros(1, np.int64)
     count[QUEUED], count[GOING], count[ARRIVED] = come, running, running + come
     count[STARTED], count[FREE] = running, int(scene.free[0])
     simulate(
@@ -90,23 +90,23 @@ def schedule(
         simulate(
             turn, *columns, procs, scores, width, scores, ASKED, backfill, halt
         )  # fmt: skip
-        if not turn.count[QUEUED]:
+        if not turn.counts[QUEUED]:
             return turn.start_s, turn.order
-        chooser.came(asks.only(np.arange(came, turn.count[ARRIVED])))
-        came = int(turn.count[ARRIVED])
-        running = turn.running.job[: turn.count[GOING]]
+        chooser.came(asks.only(np.arange(came, turn.counts[ARRIVED])))
+        came = int(turn.counts[ARRIVED])
+        running = turn.running.job[: turn.counts[GOING]]
         over = np.zeros(len(work), bool)
-        over[turn.order[: turn.count[STARTED]]] = True
+        over[turn.order[: turn.counts[STARTED]]] = True
         over[running] = False
         for job in np.flatnonzero(over & ~done).tolist():
             chooser.ended(job, int(asks.tenant[job]), asks.request_s[job], columns[1][job])
         done |= over
-        queue = np.sort(turn.queue[: turn.count[QUEUED]])
+        queue = np.sort(turn.queue[: turn.counts[QUEUED]])
         turn.pick[0] = queue[0]
         if len(queue) > 1:
             going = Going(asks.only(running), turn.start_s[running], turn.due_of_s[running])
             best = chooser.order(
-                float(turn.now_s[0]), turn.count[FREE:].astype(np.float64), asks.only(queue),
+                float(turn.now_s[0]), turn.counts[FREE:].astype(np.float64), asks.only(queue),
                 going, played,
             )  # fmt: skip
             turn.pick[0] = queue[best[0]]

@@ -76,7 +76,7 @@ class Setup(Options):
     def names(self, scene: str) -> list[str]:
         if self.policies is not None:
             return list(self.policies)
-        chosen = STRONG
+        chosen: Sequence[str] = STRONG
         if self.quick:
             chosen = ("native@1+swift", "first+now", "swift+p95", "swift+oracle")
         elif SCENES[scene][1]:

@@ -93,7 +93,7 @@ def _lists(tables: Sequence[Table], packer: str) -> Claim:
 
 
 def _no_harm(tables: Sequence[Table], packer: str) -> Claim:
-    claim = f"packer is nowhere more than {HARM} points below FGD, in no order of any list"
+    claim = f"at 130 % packer is in no order of any list more than {HARM} points below FGD"
     rows = _others(tables, packer, f"least less {FGD}")
     if not rows:
         return Claim(claim)
@@ -101,14 +101,25 @@ def _no_harm(tables: Sequence[Table], packer: str) -> Claim:
 
 
 def _loads(tables: Sequence[Table], packer: str) -> Claim:
-    claim = "packer fills more than FGD when 100, 110 and 120 % have arrived too (default list)"
-    mine = rows_of(tables, "openb-loads", arm=DEFAULT, policy=packer)
-    theirs = rows_of(tables, "openb-loads", arm=DEFAULT, policy=FGD)
-    if not mine or not theirs:
+    claim = "packer fills more than FGD when 100, 110 and 120 % have arrived too, on every list"
+    mine = rows_of(tables, "openb-loads", policy=packer)
+    theirs = {
+        (one["arm"], one["load"]): one["ours"] for one in rows_of(tables, "openb-loads", policy=FGD)
+    }
+    less = [
+        (
+            one["ours"] - theirs[one["arm"], one["load"]],
+            f"{one['arm']} at {100 * one['load']:.0f} %",
+        )
+        for one in mine
+        if (one["arm"], one["load"]) in theirs
+    ]
+    if not less:
         return Claim(claim)
-    pairs = list(zip(mine, theirs))
-    texts = [f"{100 * a['load']:.0f} %: {a['ours']:.2f} to {b['ours']:.2f}" for a, b in pairs]
-    return Claim(claim, all(a["ours"] > b["ours"] for a, b in pairs), "; ".join(texts))
+    less.sort()
+    above = sum(points > 0 for points, _ in less)
+    evidence = f"{above} of {len(less)}; " + listed([f"{at}: {points:+.2f}" for points, at in less])
+    return Claim(claim, above == len(less), evidence)
 
 
 def _drawn(tables: Sequence[Table], packer: str) -> Claim:

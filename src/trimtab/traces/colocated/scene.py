@@ -90,8 +90,8 @@ def colocated(
     `load`: core-seconds of batch over what services leave on average. `swing`: of a service's use
     by its region's day; `phase`: part of a day over which regions are spread, 0 = all at once;
     `uneven`: regions swing by so much more or less; `services`: fewest and most a machine; `noise`:
-    use that is a service's own; `surges` a region and 1,000 s. `sample_s`: seconds that recorded 300 s take, `stretch` of run times.
-    `own`, `daily`, `work`: files; several with + between them.
+    use that is a service's own; `surges` a region and 1,000 s. `sample_s`: seconds that recorded
+    300 s take, `stretch` of run times. `own`, `daily`, `work`: files; several with + between them.
     """
     for name, count, least in (("machines", machines, regions), ("regions", regions, 1)):
         if count < least:
@@ -111,8 +111,7 @@ def colocated(
     fewest, most = (int(count) for count in services)
     if not 1 <= fewest <= most <= 100:
         raise TraceError(f"colocated: services={fewest}/{most}; give 1 to 100, the fewest first")
-    between = partial(rng.integers, fewest, most + 1)
-    held, used = _services(nodes, between, use, shared, swing, uneven, noise, reserved, rng)
+    held, used = _services(nodes, (fewest, most), use, shared, swing, uneven, noise, reserved, rng)
     patterns = _stepped(used, sample_s)
     left = float(nodes.capacity[:, 0].sum()) - float(held[:, 0] @ used.mean(1))
     jobs = _chosen(dags_of(work, split, rng), stretch, longest_s, load * left * span_s, rng)
@@ -174,14 +173,14 @@ def _regions(
 
 
 def _services(
-    nodes: Cluster, count: Callable[[], int], use: Use, shared: Array, swing: float, uneven: float,
+    nodes: Cluster, counts: tuple[int, int], use: Use, shared: Array, swing: float, uneven: float,
     noise: float, reserved: float, rng: Generator,
 ) -> tuple[Array, Array]:  # fmt: skip
     """(P, 2) cores that each service reserves and its node, and (P, T) the share that it uses."""
     swings = swing * (1 + uneven * rng.uniform(-1, 1, len(shared)))
     held, used = [], []
     for node in range(len(nodes)):
-        many = int(count())
+        many = int(rng.integers(counts[0], counts[1] + 1))
         part = rng.dirichlet(np.full(many, 3.0)) * reserved * rng.uniform(0.85, 1.08)
         part *= min(1.0, GIFT / part.sum()) if part.sum() > 0 else 1.0
         g = int(nodes.nodes["region"][node])

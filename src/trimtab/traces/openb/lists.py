@@ -113,8 +113,9 @@ class Mix(NamedTuple):
 
 
 def published_mix() -> Mix:
-    *asks, pods = np.array(DEMANDS, np.int64).T
-    return Mix(*asks, np.full(len(pods), "", np.str_), pods / pods.sum())
+    num_gpu, gpu_milli, cpu_milli, memory_mib, pods = np.array(DEMANDS, np.int64).T
+    any_model = np.full(len(pods), "", np.str_)
+    return Mix(num_gpu, gpu_milli, cpu_milli, memory_mib, any_model, pods / pods.sum())
 
 
 def mix_of(pods: Mapping[str, Array]) -> Mix:
@@ -123,7 +124,9 @@ def mix_of(pods: Mapping[str, Array]) -> Mix:
     specs, spec = np.unique(pods["gpu_spec"], return_inverse=True)
     rows = np.stack([*(pods[name] for name in names), spec.reshape(-1)], axis=1)
     asks, count = np.unique(rows, axis=0, return_counts=True)
-    return Mix(*asks.T[:4], specs[asks[:, 4]], count / count.sum())
+    num_gpu, gpu_milli, cpu_milli, memory_mib, spec = asks.T
+    share = count / count.sum()
+    return Mix(num_gpu, gpu_milli, cpu_milli, memory_mib, specs[spec], share)
 
 
 def openb_nodes(nodes: int = GPU_NODES) -> Columns:

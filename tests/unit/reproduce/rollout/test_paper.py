@@ -91,7 +91,7 @@ def test_it_is_a_command_that_goes_on_where_it_stopped(folder, tmp_path):
     again = CliRunner().invoke(app, words)
     assert again.exit_code == 0
     assert (tmp_path / "trials.jsonl").read_text() == kept
-    assert "at least level with the best rule" in " ".join(first.output.split())
+    assert "rollout over the rule that was best in these weeks" in " ".join(first.output.split())
 
 
 def sequence_rows(value):
