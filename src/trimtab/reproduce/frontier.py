@@ -21,7 +21,7 @@ from trimtab.play import check_suits, play
 from trimtab.policies import named
 from trimtab.reproduce.tables import Row, mean_row, row
 from trimtab.reproduce.trials import Trial
-from trimtab.rules.names import FEEDBACK, FORETELLS, at_limit, turned
+from trimtab.rules.names import FEEDBACK, at_limit, foretells, turned
 from trimtab.traces.scenes.scene import Scene, open_scene
 
 RUNS = "trimtab.reproduce.frontier:measured"
@@ -161,11 +161,6 @@ def between(low: Point, high: Point, part: float) -> Point:
         for seed, of in low.by_seed.items()
     }
     return Point(low.limit + part * (high.limit - low.limit), by_seed)
-
-
-def foretells(policy: str) -> bool:
-    """Whether a policy is told what nobody can know."""
-    return any(part.partition("@")[0] in FORETELLS for part in policy.split("+"))
 
 
 def best_of(at: Mapping[str, Point]) -> str:

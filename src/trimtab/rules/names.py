@@ -157,6 +157,11 @@ def harm_of(name: str, share: str) -> float:
     return harm
 
 
+def foretells(name: str) -> bool:
+    """Whether a rule is told what nobody can know."""
+    return any(part.partition("@")[0] in FORETELLS for part in name.split("+"))
+
+
 def turned(name: str) -> str:
     """The part of a rule's name that a limit stands behind: `p95` of `sjf+p95`; "" = none."""
     parts = [part.partition("@")[0] for part in name.split("+")]

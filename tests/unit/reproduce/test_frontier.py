@@ -12,7 +12,6 @@ from trimtab.reproduce.frontier import (
     at_harm,
     beside,
     cost,
-    foretells,
     measured,
     points,
     shortened,
@@ -20,6 +19,7 @@ from trimtab.reproduce.frontier import (
     swept,
     tried,
 )
+from trimtab.rules.names import foretells
 
 SMALL = "colocated:machines=8,regions=2,span_s=120"
 

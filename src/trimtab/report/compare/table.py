@@ -14,7 +14,7 @@ from rich.text import Text
 from trimtab.errors import UnknownName
 from trimtab.metrics import PARTS, RECORDED, Result, hyperscore, interval, mean_v, measure
 from trimtab.policies import BY_NAME, LEARNER, labels
-from trimtab.rules.names import parse
+from trimtab.rules.names import foretells, parse
 from trimtab.units import figures, unit
 
 RANKED_BY = "jct_mean_s"
@@ -40,6 +40,11 @@ ON_REQUEST = {  # the same, shown only where they are asked for
     "awt_s": ("mean time runnable and not running", "AWT", "time", min),
     "ldi": ("spread of load between nodes", "LDI", "", min),
     "tsr": ("jobs in time, never evicted", "TSR", "share", max),
+    "dag_jct_mean_s": ("mean completion of whole jobs", "job JCT", "time", min),
+    "harm": ("use of services on overloaded nodes", "harm", "share", min),
+    "harm_added": ("the same less what they do to themselves", "harm added", "share", min),
+    "evictions": ("evictions an instance", "evicted", "share", min),
+    "lost_work": ("work that no checkpoint kept", "lost work", "share", min),
     "throughput_per_h": ("finished jobs an hour", "jobs/h", "", max),
     "arriving_throughput_per_h": ("the same while jobs come", "jobs/h coming", "", max),
     "utilization": ("utilisation over the makespan", "util. to the end", "share", max),
@@ -57,6 +62,8 @@ ON_REQUEST = {  # the same, shown only where they are asked for
         if f"{name}_{part}{end}" not in COLUMNS
     },
 }
+# instead of COLUMNS where batch jobs borrow of services: what they got, and what it cost these
+LENT = ("awt_s", "ldi", "dag_jct_mean_s", "tsr", "uti", "harm_added", "evictions", "lost_work")
 SCORES = ("v", "hyperscore")  # means of these over seeds are taken over ln V
 ONLY_IF_ANY = ("energy_j", "preemptions", "failed", "rejected")
 
@@ -87,7 +94,12 @@ class Column:
 
 
 def is_rule(policy: str) -> bool:
-    """Whether the name is that of a rule, or of a policy of ours that was not learned."""
+    """Whether the name is that of a rule, or of a policy of ours that was not learned.
+
+    What is told what nobody can know is none.
+    """
+    if foretells(policy):
+        return False
     if policy in BY_NAME:
         return policy not in LEARNER
     try:
@@ -188,7 +200,8 @@ def columns(rows: Sequence[Row], keys: Sequence[str] | None = None) -> list[Colu
                 f"metric {key!r} is no column of the table; known: {', '.join(known)}"
             )
     policies = [row for row in rows if row.policy != RECORDED] or list(rows)
-    for key in keys or COLUMNS:
+    lent = all("harm_added" in row.mean for row in policies)
+    for key in keys or (LENT if lent else COLUMNS):
         title, short, _, better = known[key]
         if not all(key in row.mean for row in policies) or (keys is None and _idle(key, policies)):
             continue
