@@ -134,7 +134,8 @@ def reproduce(
         ("profile", profile, "slim"), ("data", data, "openb"), ("logs", logs, "rollout"),
     ):  # fmt: skip
         if value and paper != of:
-            raise TrimtabError(f"--{name}: there is one for {of} alone; leave it out")
+            shown = value if isinstance(value, str) else " ".join(value)
+            raise TrimtabError(f"--{name} {shown}: there is one for {of} alone")
         own |= {name: value} if value else {}
     setup = module.Setup(seeds=seeds, jobs=jobs, quick=quick, policies=names, parts=only, **own)
     for line in setup.left_out():
