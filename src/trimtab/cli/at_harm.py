@@ -14,6 +14,7 @@ from trimtab.errors import TrimtabError
 
 # of a Question, what a sweep of limits knows; another option has to keep its default
 KNOWN = ("policies", "trace", "seeds", "first_seed", "load", "at_harm", "tune_on", "log")
+Row = dict[str, Any]
 NOTES = {
     "equal-harm": (
         "cost: geometric mean of waiting + 1 s, imbalance, completion time and tasks not in time "
@@ -33,9 +34,9 @@ def compare_at_harm(question: Question, json_file: str | None, report: Path | No
             option = one.metadata.get("option", f"--{one.name.replace('_', '-')}")
             raise TrimtabError(f"--at-harm: {option} does not go with it; leave one of them out")
     check_names(question)
-    rows = tuned(question, targets) if question.tune_on else swept_rows(question, targets)
+    rows, drawn = (tuned if question.tune_on else at_own)(question, targets)
     measured = {
-        "tables": [{"name": "equal-harm", "rows": rows}],
+        "tables": [{"name": "equal-harm", "rows": rows}, {"name": "curves", "rows": drawn}],
         "claims": [],
         "trace": question.trace,
         "seeds": seeds_of(question),
@@ -46,7 +47,7 @@ def compare_at_harm(question: Question, json_file: str | None, report: Path | No
     if json_file != "-":
         show(measured, NOTES)
     if report is not None:
-        write_page(report, "policies at equal harm", measured, NOTES)
+        write_page(report, "Policies at equal harm", measured, NOTES)
         say(f"report: {report}")
 
 
@@ -71,18 +72,18 @@ def seeds_of(question: Question) -> list[int]:
     return list(range(question.first_seed, question.first_seed + question.seeds))
 
 
-def swept_rows(question: Question, targets: Sequence[float]) -> list[dict[str, Any]]:
-    """Each policy at the limit at which it adds the harm on these very scenes."""
+def at_own(question: Question, targets: Sequence[float]) -> tuple[list[Row], list[Row]]:
+    """Each policy at the limit at which it adds the harm on these very scenes; and all limits."""
     from trimtab.reproduce import frontier
 
     at = sweep(question, question.trace)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for target in targets:
         there = {name: frontier.at_harm(points, target) for name, points in at.items()}
         tell_missing(there, target)
         reached = {name: point for name, point in there.items() if point is not None}
         rows += frontier.beside(reached, at_harm=f"{100 * target:g} %")
-    return rows
+    return rows, frontier.curve(at, scene=question.trace)
 
 
 def sweep(question: Question, trace: str) -> dict[str, list[Any]]:
@@ -100,8 +101,10 @@ def tell_missing(there: Mapping[str, Any], target: float) -> None:
             say(f"{name}: no limit tried ends all jobs at {100 * target:g} % of harm: left out")
 
 
-def tuned(question: Question, targets: Sequence[float]) -> list[dict[str, Any]]:
-    """Each policy at the limit that added the harm on other scenes, whatever it adds on these."""
+def tuned(question: Question, targets: Sequence[float]) -> tuple[list[Row], list[Row]]:
+    """Each policy at the limit that added the harm on other scenes, whatever it adds on these; and
+    all limits there.
+    """
     from trimtab.reproduce import frontier
     from trimtab.rules.names import at_limit, turned
 
@@ -125,7 +128,7 @@ def tuned(question: Question, targets: Sequence[float]) -> list[dict[str, Any]]:
         )
     ]
     found = run_trials(trials, None, None)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for target, of in names.items():
         reached = {
             policy: point
@@ -133,4 +136,4 @@ def tuned(question: Question, targets: Sequence[float]) -> list[dict[str, Any]]:
             for point in frontier.points(found, trace, policy, seeds, load, name)
         }
         rows += frontier.beside(reached, at_harm=f"{100 * target:g} % on {question.tune_on}")
-    return rows
+    return rows, frontier.curve(at, scene=question.tune_on)

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from trimtab.claims import finite
 from trimtab.errors import PolicyError, TraceError
 from trimtab.metrics import interval, measure
 from trimtab.play import check_suits, play
@@ -182,6 +183,17 @@ def beside(at: Mapping[str, Point], **where: Any) -> list[Row]:
             values = [size * one.get(metric, one["jct_mean_s"]) for one in by_seed.values()]
             rows.append(mean_row(short[name], title, values, **where))
     return rows
+
+
+def curve(at: Mapping[str, Sequence[Point]], **where: Any) -> list[Row]:
+    """Rows for a drawing: harm and cost of every policy at every limit tried."""
+    short = shortened(list(at))
+    return [
+        row(short[name], "curve", math.exp(point.cost()), limit=finite(point.limit),
+            harm=point.harm(), **where)
+        for name, tried_at in at.items()
+        for point in tried_at
+    ]  # fmt: skip
 
 
 def shortened(names: Sequence[str]) -> dict[str, str]:

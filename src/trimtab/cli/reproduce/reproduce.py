@@ -149,7 +149,8 @@ def reproduce(
     if json_file != "-":
         show(measured, module.NOTES)
     if report is not None:
-        write_page(report, paper, measured, module.NOTES)
+        title = getattr(module, "TITLE", f"{paper}: the paper's table beside ours")
+        write_page(report, title, measured, module.NOTES)
         say(f"report: {report}")
 
 
@@ -224,15 +225,15 @@ def show_claims(claims: Sequence[Mapping[str, Any]]) -> None:
 
 
 def write_page(
-    path: Path, paper: str, measured: Mapping[str, Any], notes: Mapping[str, str]
+    path: Path, title: str, measured: Mapping[str, Any], notes: Mapping[str, str]
 ) -> None:
-    from trimtab.cli.reproduce.views import curves, views
+    from trimtab.cli.reproduce.views import curves, frontiers, views
     from trimtab.report.pages.reproduced import write_reproduced
 
     verdicts = [(c["claim"], MARK[c["holds"]][0], c["evidence"]) for c in measured["claims"]]
     write_reproduced(
         path,
-        title=f"{paper}: the paper's table beside ours",
+        title=title,
         facts={
             "Trace": measured["trace"],
             "Seeds": ", ".join(map(str, measured["seeds"])),
@@ -240,6 +241,7 @@ def write_page(
             "Processors": str(os.cpu_count()),
         },
         curves=curves(measured["tables"]),
+        frontiers=frontiers(measured["tables"]),
         sections=[(view.title, notes.get(view.table, ""), view.head, view.lines)
                   for view in views(measured["tables"])],
         claims=verdicts,

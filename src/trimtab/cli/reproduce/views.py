@@ -461,6 +461,18 @@ CELLS: dict[str, Callable[[Sequence[Row]], str]] = {
 }
 
 
+def frontiers(
+    tables: Sequence[Mapping[str, Any]],
+) -> dict[str, dict[str, list[tuple[float, float]]]]:
+    """Scene: policy: (added harm in %, cost), limit by limit."""
+    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for table in tables:
+        for row in table["rows"] if table["name"] == "curves" else ():
+            lines = found.setdefault(row["scene"], {})
+            lines.setdefault(row["policy"], []).append((100 * row["harm"], row["ours"]))
+    return found
+
+
 def curves(tables: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[tuple[float, float]]]]:
     """Arm: policy: (load, mean completion time in s), for loads that can be kept up with."""
     found: dict[str, dict[str, list[tuple[float, float]]]] = {}

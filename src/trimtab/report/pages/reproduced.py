@@ -29,19 +29,27 @@ def write_reproduced(
     curves: Mapping[str, Mapping[str, Curve]],
     sections: Sequence[Section],
     claims: Sequence[tuple[str, str, str]],
+    frontiers: Mapping[str, Mapping[str, Curve]] | None = None,
 ) -> None:
-    """Write the page, whole or not at all. `curves` are by arm and policy."""
+    """Write the page, whole or not at all. `curves` are by arm and policy, `frontiers` by scene."""
     parts = [
         f"<header><div><h1>{escape(title)}</h1>"
         f"{listed({key: escape(value) for key, value in facts.items()})}</div></header><main>",
-        "<h2>Claims</h2>",
-        f'<div class="told">{plain_table(("claim", "", "evidence"), claims)}</div>',
     ]
+    if claims:
+        told = plain_table(("claim", "", "evidence"), claims)
+        parts.append(f'<h2>Claims</h2><div class="told">{told}</div>')
     if curves:
         caption = "Means over the seeds, log scale. Intervals, paired by seed, are in the tables."
         parts += [
             "<h2>Completion time by load</h2>",
             figure(completion(curves), "Mean completion time by load", caption),
+        ]
+    if frontiers:
+        caption = "A point a limit, means over the seeds: further left and lower is better."
+        parts += [
+            "<h2>Cost by harm</h2>",
+            figure(by_harm(frontiers), "Cost by added harm", caption),
         ]
     parts.append("<h2>Tables</h2>")
     before = ""
@@ -80,4 +88,39 @@ def completion(curves: Mapping[str, Mapping[str, Curve]], name: str = "completio
         lines = {line.get_label(): line for ax in axes[0] for line in ax.get_lines()}
         axes[0, -1].legend(lines.values(), lines, loc="center left", bbox_to_anchor=(1.02, 0.5),
                            handlelength=2.4)  # fmt: skip
+        return svg(drawn, name)
+
+
+def by_harm(frontiers: Mapping[str, Mapping[str, Curve]], name: str = "by-harm") -> str:
+    """Cost by added harm in %: a panel a scene, a line a policy through the limits tried."""
+    policies = list(dict.fromkeys(policy for lines in frontiers.values() for policy in lines))
+    paint = colours(policies)
+    least = 0.05  # per cent: below it, the limit harms nobody
+    with matplotlib.rc_context(STYLE):
+        drawn, axes = blank(
+            2.9 * len(frontiers),
+            len(frontiers),
+            1,
+            left_in=0.9,
+            right_in=beside_in(policies),
+            head_in=0.3,
+        )
+        for ax, (scene, lines) in zip(axes[:, 0], frontiers.items()):
+            for policy, curve in lines.items():
+                dash = DASHES[policies.index(policy) // MOST_SERIES % len(DASHES)]
+                ax.plot([max(harm, least) for harm, _ in curve], [cost for _, cost in curve],
+                        dash, color=paint[policy], marker="o", markersize=3,
+                        label=short(policy))  # fmt: skip
+            ax.set_xscale("log")
+            ax.set_yscale("log")
+            ax.set_title(short(scene, 60), fontsize=9.5)
+            ax.set_ylabel("cost (log scale)")
+            ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+            ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.3g}"))
+            ax.yaxis.set_minor_locator(NullLocator())
+        axes[-1, 0].set_xlabel("added harm to services (%, log scale)")
+        lines = {line.get_label(): line for ax in axes[:, 0] for line in ax.get_lines()}
+        axes[0, 0].legend(lines.values(), lines, loc="upper left", bbox_to_anchor=(1.02, 1.0),
+                          handlelength=2.4)  # fmt: skip
         return svg(drawn, name)

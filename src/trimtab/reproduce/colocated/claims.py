@@ -22,8 +22,7 @@ def claims(tables: Sequence[Table]) -> list[Claim]:
         _less(oracle, SPARE, "it is worth less where they reserve little"),
         _all_below(
             "placing by the speed of a class of work is ahead of placing by load alone",
-            [one for one in rows_of(tables, "pairs") if one["policy"].startswith("swift+")
-             and "/ calm" in one["policy"]],
+            [one for one in rows_of(tables, "pairs") if "/ calm" in one["policy"]],
         ),
         _all_below(
             "limits of regions that follow the measured harm are ahead of one fixed limit",
@@ -31,7 +30,7 @@ def claims(tables: Sequence[Table]) -> list[Claim]:
         ),
         _all_above(
             "keeping to reservations is behind borrowing",
-            [one for one in rows_of(tables, "pairs") if one["policy"].startswith("native")],
+            [one for one in rows_of(tables, "pairs") if one["policy"].startswith("swift+native")],
         ),
     ]  # fmt: skip
 

@@ -20,6 +20,7 @@ from trimtab.reproduce.frontier import (
     beside,
     best_of,
     cost_row,
+    curve,
     points,
     sweeps,
 )
@@ -31,7 +32,7 @@ ORDER = "smallest-area+greedy+"
 ORACLE = f"{ORDER}swift+oracle"
 # who sees services as they are now places first, best, worst or by the dot product; the rest place
 # where load is least, half of it foreseen and half as it is, and `swift` where a job runs fast too
-PLACED = ("native@1+swift", "first+now", "best+now", "worst+now", "dot+now")
+PLACED = ("swift+native", "first+now", "best+now", "worst+now", "dot+now")
 STRONG = ("swift+now", "swift+deviation", "swift+p95", "swift+peak", "swift+trend", "swift+oracle")
 MORE = ("calm+now", "calm+p95", "calm+peak", "swift+p95+feedback", "swift+peak+feedback")
 # scene: its trace, and whether all policies run there
@@ -46,6 +47,7 @@ SCENES = {
 QUICK = ",machines=24,regions=3,span_s=900"
 FIRST_SEED = 1000
 HARMS = (0.003, 0.01, 0.03)
+TITLE = "Batch jobs beside services, at equal harm"
 NOTES = {
     "equal-harm": (
         "cost: geometric mean of waiting + 1 s, imbalance, completion time of whole jobs and tasks "
@@ -78,7 +80,7 @@ class Setup(Options):
             return list(self.policies)
         chosen: Sequence[str] = STRONG
         if self.quick:
-            chosen = ("native@1+swift", "first+now", "swift+p95", "swift+oracle")
+            chosen = ("swift+native", "first+now", "swift+p95", "swift+oracle")
         elif SCENES[scene][1]:
             chosen = (*PLACED, *STRONG, *MORE)
         return [f"{ORDER}{name}" for name in chosen]
@@ -107,8 +109,10 @@ def outcome(setup: Setup, found: Mapping[str, Any]) -> dict[str, Any]:
     rows: list[Row] = []
     worth: list[Row] = []
     pairs: list[Row] = []
+    drawn: list[Row] = []
     for scene, trace in setup.scenes().items():
         swept = {name: points(found, trace, name, setup.of_seeds()) for name in setup.names(scene)}
+        drawn += curve(swept, scene=scene)
         for target in HARMS:
             reached = {name: point for name, of in swept.items() if (point := at_harm(of, target))}
             where = {"scene": scene, "harm": target}
@@ -120,6 +124,7 @@ def outcome(setup: Setup, found: Mapping[str, Any]) -> dict[str, Any]:
         {"name": "equal-harm", "rows": rows},
         {"name": "oracle", "rows": worth},
         {"name": "pairs", "rows": pairs},
+        {"name": "curves", "rows": drawn},
     ]
     return {
         "tables": tables,
@@ -152,6 +157,6 @@ PAIRS: Sequence[tuple[str, str]] = (
     ("swift+peak", "calm+peak"),
     ("swift+p95+feedback", "swift+p95"),
     ("swift+peak+feedback", "swift+peak"),
-    ("native@1+swift", "swift+p95"),
+    ("swift+native", "swift+p95"),
     ("first+now", "swift+now"),
 )
