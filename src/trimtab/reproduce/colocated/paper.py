@@ -139,7 +139,9 @@ def _oracle(reached: Mapping[str, Point], **where: Any) -> list[Row]:
     best = best_of(reached)
     if not best or ORACLE not in reached:
         return []
-    return [cost_row("oracle", reached[ORACLE], reached[best], beside=best, **where)]
+    return [
+        cost_row("oracle", reached[ORACLE], reached[best], beside=best.removeprefix(ORDER), **where)
+    ]
 
 
 def _pairs(reached: Mapping[str, Point], **where: Any) -> list[Row]:
