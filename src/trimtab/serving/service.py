@@ -9,6 +9,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 from collections.abc import Callable
@@ -65,6 +66,15 @@ def profile_of(path: str, weights: slim_weights.Weights) -> ServeProfile:
     return profile
 
 
+def check_host(settings: Settings) -> None:
+    """Raise for a host that nobody knows, before half a minute is spent on compiling."""
+    try:
+        socket.getaddrinfo(settings.host, None)
+    except OSError as problem:
+        where = f"{settings.host}:{settings.http_port}"
+        raise ServeError(f"cannot listen on {where}: {refusal(problem)}") from None
+
+
 class Service:
     """A fleet with its fronts and its servers, from start to drain."""
 
@@ -74,6 +84,7 @@ class Service:
             raise ServeError(
                 f"--ray gives its servers no GPU; leave out --device {settings.device}"
             )
+        check_host(settings)
         self.tracer = tracer_of(settings)
         if settings.device != "cpu" and not settings.profile:
             say(
