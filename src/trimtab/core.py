@@ -240,6 +240,7 @@ class Lending:
     evict_to: float = 0.98  # load down to which they are
     back_off_s: float = 30.0  # before what was evicted is back in the queue
     seed: int = 0  # of the readings that go missing
+    forecast: str = ""  # weights of the estimate of that name: a file or folder; "" = the shipped
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ Row = dict[str, Any]
 NOTES = {
     "equal-harm": (
         "cost: geometric mean of waiting + 1 s, imbalance, completion time and tasks not in time "
-        "+ 0.5 %, as a ratio to the best policy that cannot foresee, paired by seed: below 1 is "
-        "better. Shares in %; harm is added to what services do to themselves."
+        "+ 0.5 %, as a ratio to the best rule that was not learned and is told nothing, paired by "
+        "seed: below 1 is better. Shares in %; harm is added to what services do to themselves."
     )
 }
 

@@ -37,6 +37,9 @@ app = typer.Typer()
 
 `trimtab train dqn --out mine --trace jobs.parquet --cluster cluster.yaml --seed 3`
 
+`trimtab train forecast --out mine --trace colocated:own=bitbrains.tar.xz` — how services' use goes
+on; compare --trace colocated:forecast=mine takes it
+
 `trimtab train packer --out mine --trace pods.csv --cluster nodes.csv` — a placement of shared GPUs
 
 `trimtab train router --out run --set kind=balanced` — Slim Scheduler's router; run/router.npz
@@ -50,7 +53,7 @@ The same command again goes on where the last one stopped; a larger --steps trai
 )
 def train(
     learner: Annotated[
-        str, typer.Argument(help="What to train: adlro, dqn, packer, router, slim.")
+        str, typer.Argument(help="What to train: adlro, dqn, forecast, packer, router, slim.")
     ],
     to: Annotated[
         Path, typer.Option("--out", help="Folder of the checkpoint, network and log."), FOLDER

@@ -22,7 +22,7 @@ from trimtab.play import check_suits, play
 from trimtab.policies import named
 from trimtab.reproduce.tables import Row, mean_row, row
 from trimtab.reproduce.trials import Trial
-from trimtab.rules.names import FEEDBACK, at_limit, foretells, turned
+from trimtab.rules.names import FEEDBACK, at_limit, foretells, learned, turned
 from trimtab.traces.scenes.scene import Scene, open_scene
 
 RUNS = "trimtab.reproduce.frontier:measured"
@@ -165,12 +165,13 @@ def between(low: Point, high: Point, part: float) -> Point:
 
 
 def best_of(at: Mapping[str, Point]) -> str:
-    """The cheapest that does not foretell; "" = none."""
-    return min((name for name in at if not foretells(name)), key=lambda n: at[n].cost(), default="")
+    """The cheapest that neither foretells nor was learned; "" = none."""
+    rules = [name for name in at if not foretells(name) and not learned(name)]
+    return min(rules, key=lambda name: at[name].cost(), default="")
 
 
 def beside(at: Mapping[str, Point], **where: Any) -> list[Row]:
-    """Rows of every policy, cheapest first; costs are ratios to the best, paired by seed."""
+    """Rows of every policy, cheapest first; costs are ratios to the best rule, paired by seed."""
     best = best_of(at)
     short = shortened(list(at))
     rows: list[Row] = []

@@ -50,8 +50,10 @@ ESTIMATES = {
     "peak": 4,
     "trend": 5,
     "oracle": 6,
+    "forecast": 7,
 }
 FORETELLS = ("oracle",)  # estimates that no policy can make
+LEARNED = ("forecast", "packer")  # estimates and places with weights
 FEEDBACK = "feedback"
 HARM = 0.01  # that feedback aims at unless told
 MOST_LIMIT = 2.0  # of a node: above it any limit says the same
@@ -92,6 +94,7 @@ ABOUT = {
     "p95": "95th percentile of the readings, as Koordinator",
     "peak": "the largest of the readings, as Borg's peak predictors",
     "trend": "the last readings go on rising or falling as they do",
+    "forecast": "learned: the peak while the job runs, from the readings of node and region",
     FEEDBACK: "limits of regions follow the harm to services measured there; @0.01 of their use",
     "oracle": "what services will use at their peak while the job runs: no policy can know it",
 }
@@ -155,6 +158,11 @@ def harm_of(name: str, share: str) -> float:
             "and at most 1; write one behind feedback, such as feedback@0.01"
         )
     return harm
+
+
+def learned(name: str) -> bool:
+    """Whether some part of a rule has weights that were learned."""
+    return any(part.partition("@")[0] in LEARNED for part in name.split("+"))
 
 
 def foretells(name: str) -> bool:

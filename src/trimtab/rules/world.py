@@ -199,6 +199,9 @@ FIELDS: dict[str, tuple[np.dtype[Any], int]] = {
     "log": (LOG, 2),  # (C, L)
     "past": (F8, 3),  # (C, N, L) ring of what services used, by step
     "reading": (F8, 3),  # (C, N, P) ring of readings of it
+    "shared": (F8, 3),  # (C, regions, Q) ring of their mean share of use, by step
+    "cast": (F8, 2),  # (H, features + 1) weights of the estimate `forecast`
+    "foretold": (F8, 3),  # (C, N, H) what it says now
     "foreseen": (F8, 3),  # (C, T, N x H) estimates given by step; no rows where nobody gives any
     # room for one scheduling pass
     "entry": (ENTRY, 2),  # (C, P) starts, an entry an instance

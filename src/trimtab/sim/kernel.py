@@ -12,7 +12,7 @@ from trimtab.compiled import compiled, inner
 from trimtab.rules import bits
 from trimtab.rules.fit import amount, forget_freed, next_edge
 from trimtab.sim.evict import come_back, evict_due, next_eviction
-from trimtab.sim.lend import lay_out, read_use, varies
+from trimtab.sim.lend import foretell, lay_out, read_regions, read_use, varies
 from trimtab.sim.life import cancel, enqueue, fail_job, finish_run, kill_run, submit
 from trimtab.sim.log import (
     CANCELLED,
@@ -93,6 +93,9 @@ def reset(w, c):
     clear_totals(w.totals[c])
     clear_totals(w.arrived[c])
     if w.conf[0].lends == 1:
+        for g in range(w.shared.shape[1]):
+            for k in range(w.shared.shape[2]):
+                w.shared[c, g, k] = -1.0
         head.varies = 1 if varies(head.estimate) else 0
         for node in range(nodes):
             lay_out(w, c, node)
@@ -204,6 +207,9 @@ def change_use(w, c):
         step = head.step = int(head.now_s / w.conf[0].pattern_step_s + 0.5)
         for node in range(head.nodes):
             read_use(w, c, node, step)
+        read_regions(w, c, step)
+        for node in range(head.nodes):
+            foretell(w, c, node)
             lay_out(w, c, node)
             if w.conf[0].curved == 1:
                 retune(w, c, node, -1)

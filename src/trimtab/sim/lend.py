@@ -16,12 +16,14 @@ import numpy as np
 from trimtab.columns import QUANTUM
 from trimtab.compiled import compiled, inner
 from trimtab.rules.fit import free_up
+from trimtab.rules.forecast import FEATURES, MARGIN, describe
 from trimtab.rules.names import ESTIMATES
 from trimtab.rules.place import mixed
 from trimtab.rules.world import World
 
 NATIVE, NOW, DEVIATION, P95 = (ESTIMATES[name] for name in ("native", "now", "deviation", "p95"))
 PEAK, TREND, ORACLE = (ESTIMATES[name] for name in ("peak", "trend", "oracle"))
+FORECAST = ESTIMATES["forecast"]
 PART = 6  # the short window is this part of all readings
 HIGH = 0.95
 
@@ -81,6 +83,46 @@ def percentile(w: World, c: int, node: int, count: int) -> float:
 
 
 @inner
+def read_regions(w: World, c: int, step: int) -> None:
+    """Keep the mean share of use in every region, of the nodes whose use is known."""
+    ring, regions = w.shared.shape[2], w.shared.shape[1]
+    known = np.zeros(regions)
+    for g in range(regions):
+        w.shared[c, g, step % ring] = 0.0
+    for node in range(w.head[c].nodes):
+        cap, read = w.capacity[c, node, w.nodes[c, node].driver], w.node_state[c, node].read
+        if read >= 0.0 and cap > 0.0:
+            g = w.nodes[c, node].region
+            w.shared[c, g, step % ring] += read / cap
+            known[g] += 1.0
+    for g in range(regions):
+        if known[g] > 0.0:
+            w.shared[c, g, step % ring] /= known[g]
+        else:
+            w.shared[c, g, step % ring] = -1.0
+
+
+@inner
+def foretell(w: World, c: int, node: int) -> None:
+    """Set what `forecast` says of a node until the next reading, where it is the estimate."""
+    state, head = w.node_state[c, node], w.head[c]
+    cap = w.capacity[c, node, w.nodes[c, node].driver]
+    if head.estimate != FORECAST or state.read < 0.0 or cap <= 0.0:
+        return
+    x = np.empty(FEATURES)
+    count = min(state.reads, w.reading.shape[2])
+    describe(
+        w.reading[c, node], state.reads - 1, count, w.shared[c, w.nodes[c, node].region], head.step,
+        state.reserved, cap, x,
+    )  # fmt: skip
+    for h in range(w.horizon.shape[0]):
+        rise = MARGIN * w.cast[h, FEATURES]
+        for f in range(FEATURES):
+            rise += w.cast[h, f] * x[f]
+        w.foretold[c, node, h] = min(state.read + max(rise, 0.0) * cap, state.reserved)
+
+
+@inner
 def estimate(w: World, c: int, node: int, h: int) -> float:
     """What services are foreseen to use of the node at most over horizon h."""
     state, kind = w.node_state[c, node], w.head[c].estimate
@@ -93,6 +135,8 @@ def estimate(w: World, c: int, node: int, h: int) -> float:
     short = max(min(w.reading.shape[2] // PART, count), 1)
     if kind == NOW:
         return state.read
+    if kind == FORECAST:
+        return w.foretold[c, node, h]
     if kind == P95:
         return percentile(w, c, node, count)
     if kind == PEAK:
@@ -114,7 +158,7 @@ def estimate(w: World, c: int, node: int, h: int) -> float:
 @inner
 def varies(kind: int) -> bool:
     """Whether the estimate hangs on how long a job runs."""
-    return kind in (TREND, ORACLE)
+    return kind in (TREND, ORACLE, FORECAST)
 
 
 @inner
@@ -149,5 +193,7 @@ def set_limit(w: World, c: int, region: int, share: float, kind: int) -> None:
         if region < 0 or g == region:
             w.limit[c, g] = share
     for node in range(head.nodes):
+        if kind >= 0:
+            foretell(w, c, node)
         if kind >= 0 or region < 0 or w.nodes[c, node].region == region:
             lay_out(w, c, node)

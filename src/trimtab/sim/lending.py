@@ -13,11 +13,11 @@ import numpy as np
 from trimtab.arrays import Array
 from trimtab.core import Cluster, Lending, Profile, Workload
 from trimtab.errors import TraceError, UnknownName, suggestion
+from trimtab.rules.forecast import HORIZON_S, LONG, weights_at
 from trimtab.rules.names import ESTIMATES, MOST_LIMIT, Rule
 from trimtab.rules.world import World
 from trimtab.sim.lend import set_limit
 
-HORIZON_S = (10.0, 30.0, 60.0, 120.0, 240.0, 480.0)
 SAME = -1  # estimate: as it is
 COPIED = ("every", "late", "stale", "missing", "crowded", "grace_s", "evict_to", "back_off_s")
 
@@ -65,6 +65,9 @@ def lending_arrays(
         "curve": np.ascontiguousarray(profile.curve, np.float64),
         "past": np.zeros((count, nodes, late)),
         "reading": np.zeros((count, nodes, readings)),
+        "shared": np.zeros((count, regions, LONG if lending else 0)),
+        "cast": weights_at(lending.forecast) if lending else np.zeros((0, 0)),
+        "foretold": np.zeros((count, nodes, horizons)),
         "foreseen": np.zeros((count, 0, nodes * horizons)),
     }
 

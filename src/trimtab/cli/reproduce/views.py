@@ -93,6 +93,14 @@ VIEWS = (
         cell="standing",
     ),
     View(
+        "learned",
+        "cost of the learned estimate / the best rule by share of harm",
+        ("scene",),
+        ("harm",),
+        ("cost",),
+        cell="ratio",
+    ),
+    View(
         "oracle",
         "cost of the oracle / the best rule by share of harm",
         ("scene",),

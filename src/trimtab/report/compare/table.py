@@ -14,7 +14,7 @@ from rich.text import Text
 from trimtab.errors import UnknownName
 from trimtab.metrics import PARTS, RECORDED, Result, hyperscore, interval, mean_v, measure
 from trimtab.policies import BY_NAME, LEARNER, labels
-from trimtab.rules.names import foretells, parse
+from trimtab.rules.names import foretells, learned, parse
 from trimtab.units import figures, unit
 
 RANKED_BY = "jct_mean_s"
@@ -98,7 +98,7 @@ def is_rule(policy: str) -> bool:
 
     What is told what nobody can know is none.
     """
-    if foretells(policy):
+    if foretells(policy) or learned(policy):
         return False
     if policy in BY_NAME:
         return policy not in LEARNER

@@ -18,6 +18,10 @@ def claims(tables: Sequence[Table]) -> list[Claim]:
             "knowing the services' peak is worth something wherever they swing, at every harm",
             swings,
         ),
+        _all_below(
+            "the learned estimate is ahead of the best rule wherever services swing, at every harm",
+            [one for one in rows_of(tables, "learned") if one["scene"] not in (CALM, SPARE)],
+        ),
         _less(oracle, CALM, "it is worth less where services swing little"),
         _less(oracle, SPARE, "it is worth less where they reserve little"),
         _all_below(

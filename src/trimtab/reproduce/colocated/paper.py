@@ -30,10 +30,14 @@ from trimtab.reproduce.trials import Trial
 
 ORDER = "smallest-area+greedy+"
 ORACLE = f"{ORDER}swift+oracle"
+FORECAST = f"{ORDER}swift+forecast"
 # who sees services as they are now places first, best, worst or by the dot product; the rest place
 # where load is least, half of it foreseen and half as it is, and `swift` where a job runs fast too
 PLACED = ("swift+native", "first+now", "best+now", "worst+now", "dot+now")
-STRONG = ("swift+now", "swift+deviation", "swift+p95", "swift+peak", "swift+trend", "swift+oracle")
+STRONG = (
+    *("swift+now", "swift+deviation", "swift+p95", "swift+peak", "swift+trend"),
+    *("swift+forecast", "swift+oracle"),
+)
 MORE = ("calm+now", "calm+p95", "calm+peak", "swift+p95+feedback", "swift+peak+feedback")
 # scene: its trace, and whether all policies run there
 SCENES = {
@@ -56,6 +60,7 @@ NOTES = {
         f"themselves. All rules begin with {ORDER.rstrip('+')}. The oracle is told the services' "
         "peak while a job runs: no policy can know it."
     ),
+    "learned": "Cost of the learned estimate, as a ratio to the best rule of each scene.",
     "oracle": "Cost of the oracle of the peak, as a ratio to the best rule of each scene.",
 }
 
@@ -80,7 +85,7 @@ class Setup(Options):
             return list(self.policies)
         chosen: Sequence[str] = STRONG
         if self.quick:
-            chosen = ("swift+native", "first+now", "swift+p95", "swift+oracle")
+            chosen = ("swift+native", "first+now", "swift+p95", "swift+forecast", "swift+oracle")
         elif SCENES[scene][1]:
             chosen = (*PLACED, *STRONG, *MORE)
         return [f"{ORDER}{name}" for name in chosen]
@@ -108,6 +113,7 @@ def outcome(setup: Setup, found: Mapping[str, Any]) -> dict[str, Any]:
     """The tables, and what they say to each claim."""
     rows: list[Row] = []
     worth: list[Row] = []
+    foretold: list[Row] = []
     pairs: list[Row] = []
     drawn: list[Row] = []
     for scene, trace in setup.scenes().items():
@@ -118,11 +124,13 @@ def outcome(setup: Setup, found: Mapping[str, Any]) -> dict[str, Any]:
             where = {"scene": scene, "harm": target}
             title = f"{scene}, {100 * target:g} % harm"
             rows += beside(reached, at_harm=title, **where)
-            worth += _oracle(reached, **where)
+            worth += _beside_best("oracle", ORACLE, reached, **where)
+            foretold += _beside_best("forecast", FORECAST, reached, **where)
             pairs += _pairs(reached, **where)
     tables = [
         {"name": "equal-harm", "rows": rows},
         {"name": "oracle", "rows": worth},
+        {"name": "learned", "rows": foretold},
         {"name": "pairs", "rows": pairs},
         {"name": "curves", "rows": drawn},
     ]
@@ -134,14 +142,13 @@ def outcome(setup: Setup, found: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _oracle(reached: Mapping[str, Point], **where: Any) -> list[Row]:
-    """What it would be worth to know."""
+def _beside_best(told: str, name: str, reached: Mapping[str, Point], **where: Any) -> list[Row]:
+    """One policy beside the best rule, which rows name."""
     best = best_of(reached)
-    if not best or ORACLE not in reached:
+    if not best or name not in reached:
         return []
-    return [
-        cost_row("oracle", reached[ORACLE], reached[best], beside=best.removeprefix(ORDER), **where)
-    ]
+    short = best.removeprefix(ORDER)
+    return [cost_row(told, reached[name], reached[best], beside=short, **where)]
 
 
 def _pairs(reached: Mapping[str, Point], **where: Any) -> list[Row]:

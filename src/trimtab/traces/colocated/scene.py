@@ -84,6 +84,7 @@ def colocated(
     own: str = "",
     daily: str = "",
     work: str = "",
+    forecast: str = "",
 ) -> tuple[Workload, Cluster, Profile]:
     """The scene of a seed.
 
@@ -92,6 +93,7 @@ def colocated(
     `uneven`: regions swing by so much more or less; `services`: fewest and most a machine; `noise`:
     use that is a service's own; `surges` a region and 1,000 s. `sample_s`: seconds that recorded
     300 s take, `stretch` of run times. `own`, `daily`, `work`: files; several with + between them.
+    `forecast`: weights of the estimate of that name.
     """
     for name, count, least in (("machines", machines, regions), ("regions", regions, 1)):
         if count < least:
@@ -123,6 +125,7 @@ def colocated(
             readings=max(round(24 * sample_s / STEP_S), 1),
             late=late,
             missing=missing,
+            forecast=forecast,
         ),
     )
     told = f"colocated: {machines} machines, load {load:g}; use {use.source}; work {jobs.source}"

@@ -1,0 +1,1 @@
+"""The learned estimate of services' use: its training. The model is in `rules.forecast`."""
