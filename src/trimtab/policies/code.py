@@ -79,11 +79,14 @@ def _run(path: Path, whole: Path, changed_ns: int) -> ModuleType:
     if str(whole.parent) not in sys.path:
         sys.path.append(str(whole.parent))  # last, so that files beside it hide nothing
     sys.modules[name] = module  # dataclasses and pickle look a class's module up
+    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # nothing beside a user's file
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as problem:
         del sys.modules[name]
         raise _failed(str(path), problem, str(path)) from problem
+    finally:
+        sys.dont_write_bytecode = writes
     return module
 
 
