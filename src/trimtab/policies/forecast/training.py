@@ -70,7 +70,7 @@ class Sums(NamedTuple):
     square: Array  # (F, F)
     product: Array  # (F, H)
     rise: Array  # (H,) of squares
-    count: Array  # (1,)
+    seen: Array  # (1,) how many
 
     @classmethod
     def none(cls) -> Sums:
@@ -84,14 +84,14 @@ class Sums(NamedTuple):
         self.square[:] += x.T @ x
         self.product[:] += x.T @ y
         self.rise[:] += (y**2).sum(0)
-        self.count[:] += len(x)
+        self.seen[:] += len(x)
 
     def weights(self, ridge: float) -> Array:
         """(H, F + 1) the fit, and the deviation of what it leaves."""
         scale = ridge * np.diag(self.square).mean() * np.eye(FEATURES)
         fit = np.linalg.solve(self.square + scale, self.product)
         left = self.rise - 2 * (fit * self.product).sum(0) + (fit * (self.square @ fit)).sum(0)
-        deviation = np.sqrt(np.maximum(left, 0.0) / self.count)
+        deviation = np.sqrt(np.maximum(left, 0.0) / self.seen)
         return np.ascontiguousarray(np.column_stack((fit.T, deviation)))
 
 
@@ -124,11 +124,12 @@ def train_forecast(
         if (step + 1) % VALIDATE == 0 or step + 1 == on.steps:
             errors = np.array([errors_of(weights, *one) for one in held]).mean(0)
         out.mkdir(parents=True, exist_ok=True)
-        about = {"settings": made, "scenes": step + 1, "examples": int(sums.count[0])}
+        about = {"settings": made, "scenes": step + 1, "examples": int(sums.seen[0])}
         write_weights(out / SHIPPED.name, weights, command=command, **about)
         wall_s = time.perf_counter() - began_s
         _write(out, made, sums, step + 1, wall_s)
-        yield Progress(step + 1, on.steps, *map(float, errors), wall_s)
+        loss, p95, peak = (float(error) for error in errors)
+        yield Progress(step + 1, on.steps, loss, p95, peak, wall_s)
 
 
 def scene_of(trace: str, split: str, seed: int, machines: int) -> Scene:
