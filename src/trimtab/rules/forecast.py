@@ -22,6 +22,7 @@ from trimtab.arrays import Array
 from trimtab.compiled import compiled
 from trimtab.errors import PolicyError
 from trimtab.files import write_whole
+from trimtab.rules.held import held_in, made_by, remedy
 
 OWN_LAGS = (0, 1, 2, 3, 6, 9, 12, 18, 24, 36, 48, 71)  # readings before the last
 REGION_LAGS = (0, 3, 6, 12, 18, 24, 36, 48, 71)
@@ -33,8 +34,7 @@ LEAST = 0.05  # of a node: a region below it says nothing of a ratio
 HORIZON_S = (10.0, 30.0, 60.0, 120.0, 240.0, 480.0)
 MARGIN = 0.5  # deviations of what is left unexplained that an estimate adds
 SHIPPED = Path(__file__).with_name("forecast.json")
-MADE_BY = "trimtab forecast"
-REMEDY = "train some with `trimtab train forecast --out DIR`"
+REMEDY = remedy("forecast")
 
 
 @compiled
@@ -115,15 +115,7 @@ def weights_at(path: str) -> Array:
 
 def read_weights(path: str | Path) -> Array:
     """(H, F + 1) of a file; PolicyError says what is wrong with another."""
-    try:
-        held = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as problem:
-        why = problem.strerror if isinstance(problem, OSError) else "not JSON"
-        raise PolicyError(f"{path}: {why}; {REMEDY}") from None
-    if not isinstance(held, dict) or held.get("made_by") != MADE_BY:
-        raise PolicyError(
-            f"{path}: no weights of a forecast (made_by is not {MADE_BY!r}); {REMEDY}"
-        )
+    held = held_in(path, "forecast")
     if held.get("horizon_s") != list(HORIZON_S):
         raise PolicyError(f"{path}: made for other horizons than this version's; {REMEDY}")
     rows, deviation = held.get("weights"), held.get("deviation")
@@ -142,7 +134,7 @@ def read_weights(path: str | Path) -> Array:
 def write_weights(path: str | Path, weights: Array, **about: Any) -> None:
     """Write weights (H, F + 1), with what else is to be known of them."""
     held = {
-        "made_by": MADE_BY,
+        "made_by": made_by("forecast"),
         **about,
         "horizon_s": list(HORIZON_S),
         "deviation": [round(float(v), 7) for v in weights[:, -1]],

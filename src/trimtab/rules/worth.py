@@ -21,6 +21,7 @@ from trimtab.arrays import Array
 from trimtab.compiled import compiled
 from trimtab.errors import PolicyError
 from trimtab.files import write_whole
+from trimtab.rules.held import held_in, made_by, remedy
 
 CLASSES = {
     "cpu": "wants no GPU",
@@ -48,8 +49,7 @@ CPU, SHARED, ONE, SEVERAL = range(4)
 EIGHT = 8.0  # devices of a usual large node
 TEN = 10.0  # brings a share of a tenth, usual for a model that is wanted, to 1
 SHIPPED = Path(__file__).with_name("packer.json")
-MADE_BY = "trimtab packer"
-REMEDY = "train some with `trimtab train packer --out DIR`"
+REMEDY = remedy("packer")
 
 
 @compiled
@@ -102,13 +102,7 @@ def shipped() -> Array:
 
 def read_weights(path: str | Path) -> Array:
     """(classes, features) of a file; PolicyError says what is wrong with another."""
-    try:
-        held = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as problem:
-        why = problem.strerror if isinstance(problem, OSError) else "not JSON"
-        raise PolicyError(f"{path}: {why}; {REMEDY}") from None
-    if not isinstance(held, dict) or held.get("made_by") != MADE_BY:
-        raise PolicyError(f"{path}: no weights of packer (made_by is not {MADE_BY!r}); {REMEDY}")
+    held = held_in(path, "packer")
     if held.get("features") != list(FEATURES):
         raise PolicyError(f"{path}: made for other features than this version's; {REMEDY}")
     rows = held.get("weights")
@@ -130,5 +124,5 @@ def read_weights(path: str | Path) -> Array:
 def write_weights(path: str | Path, weights: Array, **about: Any) -> None:
     """Write the weights, with what else is to be known of them."""
     rows = {name: [round(float(v), 6) for v in row] for name, row in zip(CLASSES, weights)}
-    held = {"made_by": MADE_BY, **about, "features": list(FEATURES), "weights": rows}
+    held = {"made_by": made_by("packer"), **about, "features": list(FEATURES), "weights": rows}
     write_whole(path, json.dumps(held, indent=1) + "\n")

@@ -7,7 +7,6 @@ weights do not depend on where that was.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -18,12 +17,11 @@ import numpy as np
 
 from trimtab.arrays import Array
 from trimtab.errors import PolicyError, TraceError
-from trimtab.files import whole
 from trimtab.rules.forecast import FEATURES, HORIZON_S, LONG, SHIPPED, described, write_weights
 from trimtab.sim.lending import ahead_max, service_use
 from trimtab.traces.scenes.scene import Scene, open_scene
+from trimtab.training.kept import read_kept, write_kept
 
-CHECKPOINT = "checkpoint.npz"
 VALIDATE = 10  # scenes between two validations
 FREE = ("steps", "held")  # may differ when a training goes on
 # what scenes differ in, in turn: the estimate shall not hang on one
@@ -127,7 +125,7 @@ def train_forecast(
         about = {"settings": made, "scenes": step + 1, "examples": int(sums.seen[0])}
         write_weights(out / SHIPPED.name, weights, command=command, **about)
         wall_s = time.perf_counter() - began_s
-        _write(out, made, sums, step + 1, wall_s)
+        write_kept(out, made, {**sums._asdict(), "done": step + 1, "spent_s": wall_s})
         loss, p95, peak = (float(error) for error in errors)
         yield Progress(step + 1, on.steps, loss, p95, peak, wall_s)
 
@@ -181,28 +179,8 @@ def errors_of(weights: Array, x: Array, y: Array, others: Array) -> tuple[float,
 
 def _resumed(out: Path, made: dict[str, Any]) -> tuple[Sums, int, float]:
     """The sums of the checkpoint in `out`, scenes done and seconds spent; none without one."""
-    path = out / CHECKPOINT
-    if not path.is_file():
+    held = read_kept(out, made, FREE, (*Sums._fields, "done", "spent_s"))
+    if held is None:
         return Sums.none(), 0, 0.0
-    try:
-        with np.load(path, allow_pickle=False) as kept:
-            before = json.loads(str(kept["made"]))
-            sums = Sums(*(np.array(kept[name]) for name in Sums._fields))
-            done, spent_s = int(kept["done"]), float(kept["spent_s"])
-    except Exception as problem:  # numpy's, zip's and JSON's own kinds
-        raise PolicyError(
-            f"{path}: not a checkpoint of ours ({type(problem).__name__}); give another --out"
-        ) from problem
-    for name, value in made.items():
-        if name not in FREE and before.get(name) != value:
-            raise PolicyError(
-                f"{path}: made with {name}={before.get(name)!r}, and now {name}={value!r}; "
-                "give another --out, or the same settings to go on"
-            )
-    return sums, done, spent_s
-
-
-def _write(out: Path, made: dict[str, Any], sums: Sums, done: int, spent_s: float) -> None:
-    with whole(out / CHECKPOINT) as place, place.open("wb") as file:
-        state: dict[str, Any] = {"made": json.dumps(made), "done": done, "spent_s": spent_s}
-        np.savez(file, **state | sums._asdict())
+    sums = Sums(*(held[name] for name in Sums._fields))
+    return sums, int(held["done"]), float(held["spent_s"])

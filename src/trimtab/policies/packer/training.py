@@ -8,7 +8,6 @@ above two points no more than two: better than FGD everywhere goes before much b
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -21,14 +20,13 @@ import numpy as np
 
 from trimtab.arrays import Array
 from trimtab.errors import PolicyError
-from trimtab.files import whole
 from trimtab.policies.packer.lists import Ground, List, ground
 from trimtab.policies.packer.policy import FILE
 from trimtab.rules.worth import CLASSES, FEATURES, write_weights
 from trimtab.sim.packing import FGD, PACKER, Packing
 from trimtab.training.evolution import Evolution
+from trimtab.training.kept import read_kept, write_kept
 
-CHECKPOINT = "checkpoint.npz"
 HELD_OUT = 1_000_000  # added to the seed: the lists that choose among generations
 FREE = ("steps", "every", "workers")  # may differ when a training goes on
 MOST_GAIN = 2.0
@@ -112,7 +110,7 @@ def train_packer(
                         out / FILE, _table(search.mean), command=command, **about, held_out=of_held
                     )
             wall_s = time.perf_counter() - began_s
-            _write(out, made, search, best, wall_s)
+            write_kept(out, made, {**search.state(), "best": best, "spent_s": wall_s})
             yield Progress(
                 search.generation, on.steps, loss, float(gains.mean()), float(gains.min()), best,
                 search.sigma, wall_s,
@@ -181,30 +179,8 @@ class _threads(ThreadPoolExecutor):
 
 def _resumed(out: Path, made: dict[str, Any], search: Evolution) -> tuple[float, float]:
     """Load the checkpoint of `out`, where there is one: the best loss so far, seconds spent."""
-    path = out / CHECKPOINT
-    if not path.is_file():
+    held = read_kept(out, made, FREE, (*search.state(), "best", "spent_s"))
+    if held is None:
         return float("inf"), 0.0
-    try:
-        with np.load(path, allow_pickle=False) as held:
-            before = json.loads(str(held["made"]))
-            state = {name: held[name] for name in search.state()}
-            best, spent_s = float(held["best"]), float(held["spent_s"])
-    except Exception as problem:  # numpy's, zip's and JSON's own kinds
-        raise PolicyError(
-            f"{path}: not a checkpoint of ours ({type(problem).__name__}); give another --out"
-        ) from problem
-    for name, value in made.items():
-        if name not in FREE and before.get(name) != value:
-            raise PolicyError(
-                f"{path}: made with {name}={before.get(name)!r}, and now {name}={value!r}; "
-                "give another --out, or the same settings to go on"
-            )
-    search.load(state)
-    return best, spent_s
-
-
-def _write(out: Path, made: dict[str, Any], search: Evolution, best: float, spent_s: float) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    with whole(out / CHECKPOINT) as place, place.open("wb") as file:
-        state: dict[str, Any] = {"made": json.dumps(made), "best": best, "spent_s": spent_s}
-        np.savez(file, **state | search.state())
+    search.load(held)
+    return float(held["best"]), float(held["spent_s"])

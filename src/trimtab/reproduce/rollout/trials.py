@@ -33,11 +33,11 @@ def log_of(path: str) -> Workload:
 def sequences(log: str, policy: str, count: int, jobs: int) -> dict[str, Any]:
     """Mean bounded slow-down of each sequence under RLScheduler's semantics, and counters."""
     work = log_of(log)
-    made = named(policy) if policy.startswith("rollout") else None
+    ours = policy.startswith("rollout")
     found: dict[str, Any] = {"bsld": [], "counters": {}}
     for start in SEQUENCES[:count]:
         part = work.window(start, min(jobs, len(work) - start))
-        made = named(policy) if made is not None else None
+        made = named(policy) if ours else None
         start_s, order = _scheduled(part, policy, made)
         run_s = part.truth["work_s"]
         slow = (start_s - part.jobs["submit_s"] + run_s) / np.maximum(run_s, SHORT_S)
