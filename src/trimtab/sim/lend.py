@@ -54,23 +54,29 @@ def back(w: World, c: int, node: int, i: int) -> float:
 def mean_and_deviation(w: World, c: int, node: int, first: int, count: int) -> tuple[float, float]:
     """Of `count` readings, the last of which is the `first` before the newest."""
     mean = square = 0.0
-    for i in range(first, first + count):
-        mean += back(w, c, node, i)
+    ring = w.reading.shape[2]
+    newest = (w.node_state[c, node].reads - 1 - first) % ring
+    at = newest
+    for _ in range(count):
+        mean += w.reading[c, node, at]
+        at = at - 1 if at > 0 else ring - 1
     mean /= count
-    for i in range(first, first + count):
-        square += (back(w, c, node, i) - mean) ** 2
+    at = newest
+    for _ in range(count):
+        square += (w.reading[c, node, at] - mean) ** 2
+        at = at - 1 if at > 0 else ring - 1
     return mean, math.sqrt(square / count)
 
 
 @inner
 def percentile(w: World, c: int, node: int, count: int) -> float:
-    """The 95th percentile of the last readings, between two of them in proportion, as NumPy's."""
+    """The 95th percentile of all readings kept, between two of them in proportion, as NumPy's."""
     place = HIGH * (count - 1)
     below = math.floor(place)
     most = count - below  # so many of the largest are needed
     top = np.full(most, -np.inf)  # largest last
-    for i in range(count):
-        value = back(w, c, node, i)
+    for i in range(count):  # in any order: the ring's own costs least
+        value = w.reading[c, node, i]
         if value > top[0]:
             k = 1
             while k < most and top[k] < value:
@@ -141,8 +147,8 @@ def estimate(w: World, c: int, node: int, h: int) -> float:
         return percentile(w, c, node, count)
     if kind == PEAK:
         most = state.read
-        for i in range(1, count):
-            most = max(most, back(w, c, node, i))
+        for i in range(count):
+            most = max(most, w.reading[c, node, i])
         return most
     mean, deviation = mean_and_deviation(w, c, node, 0, short)
     if kind == DEVIATION:
