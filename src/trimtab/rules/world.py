@@ -54,6 +54,7 @@ HEAD = np.dtype(
         ("active", "i8"),  # jobs with a run and nothing left to start
         ("batch_left", "i8"),  # jobs that have not ended, services apart
         ("services", "i8"),  # runs whose use follows a pattern
+        ("follows", "i8"),  # jobs whose use would: rows of World.follow
         ("heap", "i8"),  # runs
         ("free_run", "i8"),  # list of free slots
         ("free_runs", "i8"),
@@ -195,6 +196,7 @@ FIELDS: dict[str, tuple[np.dtype[Any], int]] = {
     "outage": (OUTAGE, 2),  # (C, F) by time
     "cancel": (I8, 2),  # (C, X) jobs by cancel time
     "patterns": (F8, 2),  # (rows, steps)
+    "follow": (I8, 2),  # (C, J) jobs whose use follows one of them
     "recent": (F8, 3),  # (C, N, W) ring of window means
     "log": (LOG, 2),  # (C, L)
     "past": (F8, 3),  # (C, N, L) ring of what services used, by step

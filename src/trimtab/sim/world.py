@@ -306,6 +306,7 @@ def make_world(
         outage=np.tile(np.sort(models.outages, order=["time_s", "node"]), (count, 1)),
         cancel=np.zeros((count, max(len(rows) for rows in cancels)), np.int64),
         patterns=np.ascontiguousarray(first_w.patterns),
+        follow=np.zeros((count, jobs if len(first_w.patterns) else 0), np.int64),
         recent=np.zeros((count, nodes, models.windows)),
         log=np.zeros((count, log), LOG),
         entry=np.zeros((count, pieces), ENTRY),
