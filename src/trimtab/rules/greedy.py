@@ -9,6 +9,7 @@ import numpy as np
 from trimtab.arrays import Array
 from trimtab.compiled import inner
 from trimtab.rules import bits
+from trimtab.rules.choose import next_node, place_among
 from trimtab.rules.easy import planned
 from trimtab.rules.fit import (
     book_quotas,
@@ -22,7 +23,6 @@ from trimtab.rules.fit import (
     within,
 )
 from trimtab.rules.order import DRF
-from trimtab.rules.place import next_node, place_among
 from trimtab.rules.world import World
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from trimtab.compiled import compiled, inner
 from trimtab.rules import bits
-from trimtab.rules.fit import amount, forget_freed, next_edge
+from trimtab.rules.fit import amount, forget_freed, next_edge, touch
 from trimtab.sim.evict import come_back, evict_due, next_eviction
 from trimtab.sim.lend import foretell, lay_out, read_regions, read_use, varies
 from trimtab.sim.life import cancel, enqueue, fail_job, finish_run, kill_run, submit
@@ -92,6 +92,8 @@ def reset(w, c):
         w.pieces[c, piece].next = piece + 1
     w.pieces[c, w.pieces.shape[1] - 1].next = -1
     head.free_piece, head.free_pieces = 0, w.pieces.shape[1]
+    for h in range(w.tree_seen.shape[1]):
+        w.tree_seen[c, h] = -1
     for node in range(w.nodes.shape[1]):
         reset_node(w, c, node, node < nodes)
     clear_totals(w.totals[c])
@@ -165,6 +167,7 @@ def node_down(w, c, node):
     w.head[c].idle -= 1
     w.head[c].calm = w.head[c].settled = 0
     state.up = 0
+    touch(w, c, node)
     change_load(w, c, node, 0.0, 0.0)
 
 
@@ -175,6 +178,7 @@ def node_up(w, c, node):
         return
     settle_node(w, c, node)
     state.up = 1
+    touch(w, c, node)
     w.head[c].idle += 1
     w.head[c].calm = w.head[c].settled = 0
     change_load(w, c, node, 0.0, 0.0)

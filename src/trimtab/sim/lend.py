@@ -15,7 +15,7 @@ import numpy as np
 
 from trimtab.columns import QUANTUM
 from trimtab.compiled import compiled, inner
-from trimtab.rules.fit import free_up
+from trimtab.rules.fit import free_up, touch
 from trimtab.rules.forecast import FEATURES, MARGIN, describe
 from trimtab.rules.names import ESTIMATES
 from trimtab.rules.place import mixed
@@ -170,6 +170,7 @@ def varies(kind: int) -> bool:
 @inner
 def lay_out(w: World, c: int, node: int) -> None:
     """Set anew what of a node is kept from batch jobs."""
+    touch(w, c, node)
     state, driver = w.node_state[c, node], w.nodes[c, node].driver
     cap, share = w.capacity[c, node, driver], w.limit[c, w.nodes[c, node].region]
     first = estimate(w, c, node, 0)

@@ -14,6 +14,7 @@ from trimtab.columns import SO_FAR, STATE, TOTALS
 from trimtab.compiled import interruptible
 from trimtab.core import Cluster, Profile, Status, Workload
 from trimtab.errors import PolicyError, TraceError
+from trimtab.rules.index import indexed
 from trimtab.rules.names import BACKFILLS, FEEDBACK, ORDERS, Rule, at_limit, parse
 from trimtab.rules.steer import Steering
 from trimtab.rules.world import World
@@ -64,6 +65,7 @@ def simulate(
     loop.set_rank(world, 0, found.order)
     kernel.reset(world, 0)
     world = set_lending(world, workload, cluster, found.estimate, found.limit)
+    world = indexed(world, found.place)
     world = run_world(world, found, progress, steering_of(world, found))
     waiting = int(world.head[0]["waiting"])
     if waiting and lends(world):
