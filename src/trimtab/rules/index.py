@@ -35,16 +35,14 @@ MEAN = 16  # nodes a bucket, at least
 KEYED = (PLACES["calm"], PLACES["swift"])
 
 
-def index_of(
-    nodes: Array, capacity: Array, horizons: int, place: int, least: int | None = None
-) -> dict[str, Array]:
+def index_of(nodes: Array, capacity: Array, horizons: int, place: int) -> dict[str, Array]:
     """The arrays of an index of these nodes (N,) for a place; none where a scan costs less."""
     count, resources = capacity.shape
-    if place not in KEYED or count < (LEAST if least is None else least):
+    if place not in KEYED or count < LEAST:
         return {}
     table = np.column_stack((nodes["region"], nodes["kind"], nodes["driver"], capacity))
     _, bucket, size = np.unique(table, axis=0, return_inverse=True, return_counts=True)
-    if least is None and count < MEAN * len(size):
+    if count < MEAN * len(size):
         return {}
     made = np.zeros(len(size), BUCKET)
     made["count"] = size
@@ -68,11 +66,10 @@ def index_of(
     }
 
 
-def indexed(world: World, place: int, least: int | None = None) -> World:
+def indexed(world: World, place: int) -> World:
     """The world of one cluster with an index for the place, where that pays."""
-    arrays = index_of(world.nodes[0], world.capacity[0], len(world.horizon), place, least)
-    if arrays:
-        world.head["indexed"] = place
+    arrays = index_of(world.nodes[0], world.capacity[0], len(world.horizon), place)
+    world.head["indexed"] = place
     return world.replaced(**arrays) if arrays else world
 
 

@@ -26,6 +26,7 @@ PEAK, TREND, ORACLE = (ESTIMATES[name] for name in ("peak", "trend", "oracle"))
 FORECAST = ESTIMATES["forecast"]
 PART = 6  # the short window is this part of all readings
 HIGH = 0.95
+NEAR = 0.01  # of a node: a percentile seldom falls by more from one reading to the next
 
 
 @inner
@@ -69,20 +70,26 @@ def mean_and_deviation(w: World, c: int, node: int, first: int, count: int) -> t
 
 
 @inner
-def percentile(w: World, c: int, node: int, count: int) -> float:
-    """The 95th percentile of all readings kept, between two of them in proportion, as NumPy's."""
+def percentile(w: World, c: int, node: int, count: int, near: float) -> float:
+    """The 95th percentile of all readings kept, between two of them in proportion, as NumPy's.
+
+    Readings below `near` are not looked at, unless it turns out to be too high.
+    """
     place = HIGH * (count - 1)
     below = math.floor(place)
     most = count - below  # so many of the largest are needed
     top = np.full(most, -np.inf)  # largest last
-    for i in range(count):  # in any order: the ring's own costs least
-        value = w.reading[c, node, i]
-        if value > top[0]:
-            k = 1
-            while k < most and top[k] < value:
-                top[k - 1] = top[k]
-                k += 1
-            top[k - 1] = value
+    while top[0] == -np.inf:
+        for i in range(count):  # in any order: the ring's own costs least
+            value = w.reading[c, node, i]
+            if value >= near and value > top[0]:
+                k = 1
+                while k < most and top[k] < value:
+                    top[k - 1] = top[k]
+                    k += 1
+                top[k - 1] = value
+        if top[0] == -np.inf:
+            top[:] = near = -np.inf
     if most == 1:
         return top[0]
     return top[0] + (top[1] - top[0]) * (place - below)
@@ -144,7 +151,9 @@ def estimate(w: World, c: int, node: int, h: int) -> float:
     if kind == FORECAST:
         return w.foretold[c, node, h]
     if kind == P95:
-        return percentile(w, c, node, count)
+        cap = w.capacity[c, node, w.nodes[c, node].driver]
+        last = state.kept - (1.0 - w.limit[c, w.nodes[c, node].region]) * cap
+        return percentile(w, c, node, count, last - NEAR * cap)
     if kind == PEAK:
         most = state.read
         for i in range(count):
