@@ -14,6 +14,7 @@ from trimtab.errors import PolicyError, UnknownName, suggestion
 BY_NAME: dict[str, str] = {
     "adlro": "trimtab.policies.adlro.training:train_adlro",
     "dqn": "trimtab.policies.dqn.training:train_dqn",
+    "encoder": "trimtab.policies.hierarchy.encoding:train_encoder",
     "forecast": "trimtab.policies.forecast.training:train_forecast",
     "packer": "trimtab.policies.packer.training:train_packer",
     "router": "trimtab.serving.training.router:train_router",
@@ -23,6 +24,7 @@ BY_NAME: dict[str, str] = {
 SETTINGS: dict[str, str] = {
     "adlro": "trimtab.policies.adlro.learner:Settings",
     "dqn": "trimtab.policies.dqn.learner:Settings",
+    "encoder": "trimtab.policies.hierarchy.encoding:Settings",
     "forecast": "trimtab.policies.forecast.training:Settings",
     "packer": "trimtab.policies.packer.training:Settings",
     "router": "trimtab.serving.training.router:RouterSettings",

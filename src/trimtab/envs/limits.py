@@ -43,7 +43,7 @@ DIGITS = 4  # of a limit that are kept: 32-bit actions then say the same as a ru
 # what an episode never writes, so that all clusters of a scene share it
 SHARED = (
     *("jobs", "demand", "truth", "nodes", "capacity", "capacity_sum", "child_ptr", "child_idx"),
-    *("rank", "line", "patterns", "foreseen", "cast", "cancel", "outage", "mix_jobs", "mix_demand"),
+    *("rank", "line", "patterns", "foreseen", "cast", "usual", "cancel", "outage", "mix_jobs", "mix_demand"),
     *("mix_share", "rate", "slow", "scale", "draw", "quality", "link", "curve", "horizon"),
 )
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from trimtab.compiled import inner
 from trimtab.rules import bits
+from trimtab.rules.compat import compatibility
 from trimtab.rules.fit import (
     NEVER,
     ONE,
@@ -26,8 +27,9 @@ from trimtab.rules.worth import class_of, worth
 FIRST, BEST, WORST, RANDOM, DOT = (
     PLACES[name] for name in ("first", "best", "worst", "random", "dot")
 )
-COSINE, FRAG, FASTEST, AFFINITY, CALM, SWIFT, PACKER = (
-    PLACES[name] for name in ("cosine", "frag", "fastest", "affinity", "calm", "swift", "packer")
+COSINE, FRAG, FASTEST, AFFINITY, CALM, SWIFT, PACKER, WORKER = (
+    PLACES[name]
+    for name in ("cosine", "frag", "fastest", "affinity", "calm", "swift", "packer", "worker")
 )
 PRESSURE = 0.5  # lambda_1 of the compatibility score: weight of load
 INTERFERENCE = 0.5  # lambda_2: weight of the slow-down expected from neighbours
@@ -291,6 +293,8 @@ def score(place, w, c, node, job, shape, seed):
         return packed(w, c, node, job, shape)
     if place == CALM:
         return calm(w, c, node, job)
+    if place == WORKER:
+        return compatibility(w, c, node, job, shape)
     if place == SWIFT:
         speed = w.rate[w.jobs[c, job].kind, w.nodes[c, node].kind, shape]
         return calm(w, c, node, job) + SPEED * speed
@@ -354,9 +358,14 @@ def place_among(freed, place, w, c, job, shape, wanted, partial, seed, at):
     wanted = min(room, wanted)
     if place == FIRST:
         book_in_turn(w, c, job, shape, wanted, at, nodes)
-    else:
-        book_best(place, w, c, job, shape, wanted, seed, at, nodes, count)
-    return wanted
+        return wanted
+    booked = book_best(place, w, c, job, shape, wanted, seed, at, nodes, count)
+    if booked < wanted and not partial:
+        for i in range(at, at + booked):
+            mask = w.entry[c, i].devices
+            take(w, c, w.entry[c, i].node, job, shape, -1, mask, w.free, w.gpu_free, w.gpu_mem)
+        return 0
+    return booked
 
 
 @inner
@@ -389,12 +398,16 @@ def book_in_turn(w, c, job, shape, wanted, at, nodes):
 
 @inner
 def book_best(place, w, c, job, shape, wanted, seed, at, nodes, count):
-    """An instance at a time on the node that is best then: a heap, the lowest number first."""
+    """An instance at a time on the node that is best then: a heap, the lowest number first. Returns
+    how many, which is less than wanted where the placement would rather have the rest wait.
+    """
     keys, turn = np.empty(count), np.empty(count, np.int64)
     for i in range(count):  # of two with one score the heap has the higher number first
         keys[i] = score(place, w, c, nodes[count - 1 - i], job, shape, seed)
     heap_up(keys, turn, count)
     for k in range(wanted):
+        if keys[turn[0]] == NOWHERE:
+            return k
         node = nodes[count - 1 - turn[0]]
         book_instance(w, c, node, job, shape, at + k)
         w.slots[c, node] -= 1
@@ -403,6 +416,7 @@ def book_best(place, w, c, job, shape, wanted, seed, at, nodes, count):
         else:
             keys[turn[0]] = NOWHERE
         sift(keys, turn, 0, count)
+    return wanted
 
 
 @inner

@@ -19,7 +19,7 @@ from trimtab.rules.steer import Steering
 from trimtab.rules.world import World
 from trimtab.sim import kernel, loop, pool
 from trimtab.sim.lend import set_limit
-from trimtab.sim.lending import SAME, lends, set_lending
+from trimtab.sim.lending import SAME, lending_of, lends, set_lending
 from trimtab.sim.world import Models, check_hostable, fitted, grown, make_world
 
 FIRST_DYNAMIC = ORDERS["wfp3"]
@@ -50,20 +50,22 @@ def simulate(
     log: bool = False,
     progress: Callable[[int], None] | None = None,
     packer: Array | None = None,
+    worker: Array | None = None,
 ) -> Whole:
     """Run the whole workload by a rule. `progress` is told the number of jobs that have ended,
-    `packer` are weights for the placement of that name.
+    `packer` and `worker` are weights for the placements of those names.
     """
     workload, cluster = fitted(workload, cluster)
     check_hostable(workload, cluster)
     found = parse(rule, seed)
     began_s = time.perf_counter()
+    rows = 4096 if log else 0
     world = make_world(
-        [workload], [cluster], profile, models, log=4096 if log else 0, packer=packer
+        [workload], [cluster], profile, models, log=rows, packer=packer, worker=worker
     )
     loop.set_rank(world, 0, found.order)
     kernel.reset(world, 0)
-    world = set_lending(world, workload, cluster, found.estimate, found.limit)
+    world = set_lending(world, workload, cluster, **lending_of(found))
     world = run_world(world, found, progress, steering_of(world, found))
     waiting = int(world.head[0]["waiting"])
     if waiting and lends(world):
