@@ -107,9 +107,10 @@ class Reject:
 class Limit:
     """Lend batch jobs what services leave under this share of every node of a region (-1: of all).
 
-    `estimate` names how the services' use is foreseen; "" leaves that as it is. `margin`: deviations
-    that a learned estimate adds. `patience_s`: seconds after which batch jobs leave a crowded node,
-    and at once those whose time is lost anyway; below 0 none does. NaN leaves either as it is.
+    `estimate` names how the services' use is foreseen; "" leaves that as it is. `margin`:
+    deviations that a learned estimate adds. `patience_s`: seconds after which batch jobs leave a
+    crowded node, and at once those whose time is lost anyway; below 0 none does. NaN leaves either
+    as it is.
     """
 
     share: float

@@ -21,8 +21,8 @@ from trimtab.arrays import Array
 from trimtab.compiled import compiled, inner
 from trimtab.errors import PolicyError
 from trimtab.files import whole
-from trimtab.rules.forecast import HORIZON_S, LEAST, LONG, OWN_LAGS, describe
 from trimtab.rules.forecast import FEATURES as PLAIN
+from trimtab.rules.forecast import HORIZON_S, LEAST, LONG, OWN_LAGS, describe
 from trimtab.rules.held import made_by, remedy
 
 NOW, BEFORE = 0, 1
@@ -94,7 +94,9 @@ def rectify(y: Array) -> None:
 
 
 @compiled
-def encode(first: Array, middle: Array, last: Array, x: Array, a: Array, b: Array, y: Array) -> None:
+def encode(
+    first: Array, middle: Array, last: Array, x: Array, a: Array, b: Array, y: Array
+) -> None:
     """The network's answer y (2 H,) to features x: median rises by horizon, then deviations.
 
     `a` and `b` are room for its hidden layers; `b` is the node's embedding afterwards.
@@ -152,9 +154,7 @@ def read_weights(path: str | Path) -> tuple[Array, Array, Array]:
     try:
         with np.load(path, allow_pickle=False) as held:
             made = json.loads(str(held["made"]))
-            first, middle, last = (
-                np.ascontiguousarray(held[name], np.float64) for name in LAYERS
-            )
+            first, middle, last = (np.ascontiguousarray(held[name], np.float64) for name in LAYERS)
     except OSError as problem:
         raise PolicyError(f"{path}: {problem.strerror or 'no file'}; {REMEDY}") from None
     except (ValueError, KeyError, zipfile.BadZipFile, EOFError):

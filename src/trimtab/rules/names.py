@@ -178,8 +178,8 @@ def patience_of(name: str, seconds: str) -> float:
         patience_s = math.nan
     if not 0.0 <= patience_s <= PATIENCE_S:
         raise UnknownName(
-            f"rule {name!r}: @{seconds} is no number of seconds from 0 to {PATIENCE_S:g}; write one "
-            "behind relieve, such as relieve@60"
+            f"rule {name!r}: @{seconds} is no number of seconds from 0 to {PATIENCE_S:g}; write "
+            "one behind relieve, such as relieve@60"
         )
     return patience_s
 

@@ -13,7 +13,6 @@ from trimtab.sim.log import E_STOPPED, EVICTED, QUEUED, RUNNING, note
 from trimtab.sim.meter import hold_share, use_of
 from trimtab.sim.runs import occupy_node, retune, settle_run
 
-
 SPARE = 0.005  # of a node: a crowded one is relieved to so much below where it is crowded
 
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from trimtab.columns import QUANTUM
 from trimtab.compiled import compiled, inner
-from trimtab.rules.fit import free_up
 from trimtab.rules import encoder
+from trimtab.rules.fit import free_up
 from trimtab.rules.forecast import FEATURES, describe
 from trimtab.rules.names import ESTIMATES
 from trimtab.rules.place import mixed
@@ -156,7 +156,7 @@ def estimate(w: World, c: int, node: int, h: int) -> float:
     short = max(min(w.reading.shape[2] // PART, count), 1)
     if kind == NOW:
         return state.read
-    if kind == FORECAST or kind == ENCODER:
+    if kind in (FORECAST, ENCODER):
         return w.foretold[c, node, h]
     if kind == P95:
         return percentile(w, c, node, count)

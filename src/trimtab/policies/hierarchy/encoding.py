@@ -23,12 +23,12 @@ from trimtab.errors import PolicyError
 from trimtab.policies.forecast.training import AFTER_S, lent_scene
 from trimtab.rules import encoder
 from trimtab.rules.encoder import FEATURES, HIGH_Z, HORIZON_S, SHIPPED
+from trimtab.rules.forecast import FEATURES as PLAIN
 from trimtab.rules.forecast import LONG
 from trimtab.rules.forecast import shipped as ridge
-from trimtab.rules.forecast import FEATURES as PLAIN
 from trimtab.sim.lending import ahead_max, service_use
-from trimtab.training.checkpoint import device_of, log_to, read_checkpoint, write_checkpoint
 from trimtab.traces.scenes.scene import Scene
+from trimtab.training.checkpoint import device_of, log_to, read_checkpoint, write_checkpoint
 
 FIRST_SEED, HELD_SEED = 510_000, 610_000
 QUANTILES = (0.5, 0.9)
@@ -109,7 +109,9 @@ def train_encoder(
     with log_to(out, done) as log:
         for step in range(done, on.steps):
             chance = torch.Generator().manual_seed(1000 * seed + step)
-            for rows in torch.randperm(len(x), generator=chance)[: rounds * on.batch].split(on.batch):
+            for rows in torch.randperm(len(x), generator=chance)[: rounds * on.batch].split(
+                on.batch
+            ):
                 rows = rows.to(device)
                 loss = pinball(net(inputs[rows]), wanted[rows])
                 learner.zero_grad()

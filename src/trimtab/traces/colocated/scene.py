@@ -22,7 +22,7 @@ from trimtab.build import cluster, workload
 from trimtab.core import Cluster, Lending, Profile, Shape, Workload
 from trimtab.errors import TraceError
 from trimtab.traces.colocated.dags import KINDS, Dags, dags_of, taken
-from trimtab.traces.colocated.series import DAY, Use, stretch_of, usual_day, use_of
+from trimtab.traces.colocated.series import DAY, Use, stretch_of, use_of, usual_day
 
 RESOURCES = ("cpu", "mem_gb")
 STEP_S = 5.0  # that services' use stands still
