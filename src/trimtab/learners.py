@@ -14,7 +14,9 @@ from trimtab.errors import PolicyError, UnknownName, suggestion
 BY_NAME: dict[str, str] = {
     "adlro": "trimtab.policies.adlro.training:train_adlro",
     "dqn": "trimtab.policies.dqn.training:train_dqn",
+    "encoder": "trimtab.policies.hierarchy.encoding:train_encoder",
     "forecast": "trimtab.policies.forecast.training:train_forecast",
+    "hierarchy": "trimtab.policies.hierarchy.training:train_hierarchy",
     "packer": "trimtab.policies.packer.training:train_packer",
     "router": "trimtab.serving.training.router:train_router",
     "slim": "trimtab.serving.training.slim:train_slim",
@@ -23,7 +25,9 @@ BY_NAME: dict[str, str] = {
 SETTINGS: dict[str, str] = {
     "adlro": "trimtab.policies.adlro.learner:Settings",
     "dqn": "trimtab.policies.dqn.learner:Settings",
+    "encoder": "trimtab.policies.hierarchy.encoding:Settings",
     "forecast": "trimtab.policies.forecast.training:Settings",
+    "hierarchy": "trimtab.policies.hierarchy.training:Settings",
     "packer": "trimtab.policies.packer.training:Settings",
     "router": "trimtab.serving.training.router:RouterSettings",
     "slim": "trimtab.serving.training.slim_learner:Settings",

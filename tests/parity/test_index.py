@@ -41,6 +41,12 @@ CASES = (
     "fcfs+easy+swift+forecast@0.9",
     "sjf+calm+peak@0.8",
     "wfp3+greedy+swift+deviation@1",
+    "smallest-area+greedy+worker+trend@1",
+    "sjf+easy+worker+p95@0.9",
+)
+# cosine, now, peak, speed, neighbours, general, memory, pull, least: of two regions
+WORKER = np.array(
+    [[0.3, 0.5, 0.4, 0.5, 0.1, 0.2, -0.1, 0.1, -0.6], [-0.1, 1, 0, 1, 0, 0, 0.2, 0, -9]]
 )
 
 
@@ -58,8 +64,9 @@ def test_a_day_with_failures_goes_the_same_way(rule, monkeypatch):
         monkeypatch.setattr(index, "LEAST", least)
         monkeypatch.setattr(index, "MEAN", 0)
         whole = simulate(
-            scene.workload, scene.cluster, rule, profile=scene.profile, models=models, log=True
-        )
+            scene.workload, scene.cluster, rule, profile=scene.profile, models=models, log=True,
+            worker=WORKER,
+        )  # fmt: skip
         logs.append(whole)
     assert len(logs[0].log) > 1000
     assert logs[0].log.tobytes() == logs[1].log.tobytes()
@@ -96,21 +103,30 @@ def waiting_room(rng, estimate):
     return backend.snapshot()
 
 
-@pytest.mark.parametrize("rule", ["smallest-area+greedy+swift+p95", "fcfs+greedy+calm+trend"])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "smallest-area+greedy+swift+p95",
+        "fcfs+greedy+calm+trend",
+        "sjf+greedy+worker+trend",
+    ],
+)
 def test_ties_and_overbooked_nodes_are_no_exception(rule, always):
     on, rng = parse(rule, 0), np.random.default_rng(5)
     snapshot = waiting_room(rng, estimate_of(on.estimate))
     assert len(snapshot.queue) > 300
     for _ in range(20):
-        world = world_of(snapshot, 4096, None, on.place)
-        world = world.replaced(node_state=np.array(world.node_state))
+        world = world_of(snapshot, 4096, place=on.place)
+        world = world.replaced(node_state=np.array(world.node_state), worker=WORKER[None])
         alike = rng.integers(0, 3, world.free.shape[1])  # most nodes of a bucket are one of three
         world.free[0] = np.floor(world.capacity[0] * (alike[:, None] - 0.2) / 2 * 4) / 4
         for name in ("kept", "read", "reserved"):
             world.node_state[name] = 0.0
         world.node_state["up"] = rng.random(len(alike)) < 0.9
         world.free[0] -= rng.choice([0.0, 0.25, 8.0], world.free[0].shape)
-        own = {name: np.array(getattr(world, name)) for name in ("free", "head", "entry", "refused")}
+        own = {
+            name: np.array(getattr(world, name)) for name in ("free", "head", "entry", "refused")
+        }
         scanned = world.replaced(
             tree=np.zeros((0, 0, 0)), touched=np.zeros((1, 0), np.int64), **own
         )

@@ -24,12 +24,13 @@ from trimtab.core import Cluster, Workload
 from trimtab.envs.limiting import ACT, BEGIN, IDLE, PLAY, RULE, WIDTH, play_all, play_one
 from trimtab.errors import TraceError, UnknownName
 from trimtab.metrics import Result, measure
+from trimtab.rules.index import indexed
 from trimtab.rules.names import FEEDBACK, parse
 from trimtab.rules.names import Rule as Parsed
 from trimtab.rules.steer import LEAST, MOST
 from trimtab.rules.world import FIELDS, World
 from trimtab.sim import kernel, loop
-from trimtab.sim.lending import lends, service_use, set_lending
+from trimtab.sim.lending import lending_of, lends, service_use, set_lending
 from trimtab.sim.whole import left_in
 from trimtab.sim.world import Models, check_hostable, fitted, grown, make_world
 from trimtab.traces.scenes.scene import Scene, open_scene
@@ -43,8 +44,9 @@ DIGITS = 4  # of a limit that are kept: 32-bit actions then say the same as a ru
 # what an episode never writes, so that all clusters of a scene share it
 SHARED = (
     *("jobs", "demand", "truth", "nodes", "capacity", "capacity_sum", "child_ptr", "child_idx"),
-    *("rank", "line", "patterns", "foreseen", "cast", "cancel", "outage", "mix_jobs", "mix_demand"),
-    *("mix_share", "rate", "slow", "scale", "draw", "quality", "link", "curve", "horizon"),
+    *("rank", "line", "patterns", "foreseen", "cast", "usual", "net_first", "net_middle"),
+    *("net_last", "cancel", "outage", "mix_jobs", "mix_demand", "mix_share", "rate", "slow"),
+    *("scale", "draw", "quality", "link", "curve", "horizon"),
 )
 
 
@@ -83,7 +85,8 @@ def staged(scene: Scene, rule: Parsed, models: Models | None) -> Stage:
         )
     loop.set_rank(world, 0, rule.order)
     kernel.reset(world, 0)
-    world = set_lending(world, work, cluster, rule.estimate, rule.limit)
+    world = set_lending(world, work, cluster, **lending_of(rule))
+    world = indexed(world, rule.place)
     batch = work.truth["service"] == 0
     if not batch.any():
         raise TraceError(f"{work.source}: has no batch jobs that could borrow; give some")

@@ -38,7 +38,7 @@ class RulePolicy:
         if own:
             return own
         while True:
-            world = world_of(snapshot, self._room, self._packer, rule.place)
+            world = world_of(snapshot, self._room, self._packer, place=rule.place)
             if rule.backfill == BACKFILLS["conservative"]:
                 how = (rule.order, rule.place, rule.seed, waiting)
                 interruptible(decide_conservative, world, *how, halt=world.halt)

@@ -4,7 +4,7 @@ import numpy as np
 
 from trimtab.compiled import inner
 from trimtab.rules import bits
-from trimtab.rules.fit import NEVER, choose_devices, fits, has_amounts, link_rate, slots, take
+from trimtab.rules.fit import choose_devices, fits, has_amounts, link_rate, slots, take
 from trimtab.rules.index import best_of, is_indexed
 from trimtab.rules.place import FIRST, NOWHERE, eligible, score
 from trimtab.rules.sort import heap_up, sift
@@ -46,7 +46,8 @@ def place_among(freed, place, w, c, job, shape, wanted, partial, seed, at):
         book_instance(w, c, best, job, shape, at)
         return 1
     if indexed:
-        return book_indexed(freed, place, w, c, job, shape, wanted, partial, seed, at)
+        booked = book_indexed(freed, place, w, c, job, shape, wanted, seed, at)
+        return kept(w, c, job, shape, wanted, partial, at, booked)
     count = room = 0
     nodes = np.empty(w.nodes.shape[1], np.int64)
     node = next_node(freed, w, c, 0)
@@ -65,9 +66,20 @@ def place_among(freed, place, w, c, job, shape, wanted, partial, seed, at):
     wanted = min(room, wanted)
     if place == FIRST:
         book_in_turn(w, c, job, shape, wanted, at, nodes)
-    else:
-        book_best(place, w, c, job, shape, wanted, seed, at, nodes, count)
-    return wanted
+        return wanted
+    booked = book_best(place, w, c, job, shape, wanted, seed, at, nodes, count)
+    return kept(w, c, job, shape, wanted, partial, at, booked)
+
+
+@inner
+def kept(w, c, job, shape, wanted, partial, at, booked):
+    """How many of those booked stay: none where not all were and that will not do."""
+    if booked == wanted or partial:
+        return booked
+    for i in range(at, at + booked):
+        mask = w.entry[c, i].devices
+        take(w, c, w.entry[c, i].node, job, shape, -1, mask, w.free, w.gpu_free, w.gpu_mem)
+    return 0
 
 
 @inner
@@ -100,12 +112,16 @@ def book_in_turn(w, c, job, shape, wanted, at, nodes):
 
 @inner
 def book_best(place, w, c, job, shape, wanted, seed, at, nodes, count):
-    """An instance at a time on the node that is best then: a heap, the lowest number first."""
+    """An instance at a time on the node that is best then: a heap, the lowest number first. Returns
+    how many, which is less than wanted where the placement would rather have the rest wait.
+    """
     keys, turn = np.empty(count), np.empty(count, np.int64)
     for i in range(count):  # of two with one score the heap has the higher number first
         keys[i] = score(place, w, c, nodes[count - 1 - i], job, shape, seed)
     heap_up(keys, turn, count)
     for k in range(wanted):
+        if keys[turn[0]] == NOWHERE:
+            return k
         node = nodes[count - 1 - turn[0]]
         book_instance(w, c, node, job, shape, at + k)
         w.slots[c, node] -= 1
@@ -114,19 +130,16 @@ def book_best(place, w, c, job, shape, wanted, seed, at, nodes, count):
         else:
             keys[turn[0]] = NOWHERE
         sift(keys, turn, 0, count)
+    return wanted
 
 
 @inner
-def book_indexed(freed, place, w, c, job, shape, wanted, partial, seed, at):
-    """The same an instance at a time by the index."""
+def book_indexed(freed, place, w, c, job, shape, wanted, seed, at):
+    """The same by the index."""
     for k in range(wanted):
         node = best_of(freed, False, place, w, c, job, shape, seed)
         if node < 0:
-            if partial:
-                return k
-            for i in range(at, at + k):
-                take(w, c, w.entry[c, i].node, job, shape, -1, NEVER, w.free, w.gpu_free, w.gpu_mem)
-            return 0
+            return k
         book_instance(w, c, node, job, shape, at + k)
     return wanted
 

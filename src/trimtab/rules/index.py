@@ -2,7 +2,7 @@
 
 Nodes of one kind, capacity and region make a bucket. The score of a node there is its ease at the
 job's horizon and what the bucket adds for the job, so the order of a bucket's nodes hangs on no
-job. A tree a bucket and horizon has the largest ease of every part of it, and beside it the most
+job, but for a rest that has a known bound. A tree a bucket and horizon has the largest ease of every part of it, and beside it the most
 that a node there has free of each resource: parts that cannot hold the job, or hold nothing better
 than what was found, are passed over. What changes on a node is noted (`fit.touch`), and a tree
 takes it in when it is next asked.
@@ -26,13 +26,13 @@ from trimtab.rules.fit import (
     slots,
 )
 from trimtab.rules.names import PLACES
-from trimtab.rules.place import NOWHERE, bonus, ease, eligible, score
+from trimtab.rules.place import NOWHERE, bonus, ease, eligible, rest, score
 from trimtab.rules.world import BUCKET, World
 
 BLOCK = 8  # nodes of a leaf
 LEAST = 256  # nodes: a scan of fewer costs less
 MEAN = 16  # nodes a bucket, at least
-KEYED = (PLACES["calm"], PLACES["swift"])
+KEYED = (PLACES["calm"], PLACES["swift"], PLACES["worker"])
 
 
 def index_of(nodes: Array, capacity: Array, horizons: int, place: int) -> dict[str, Array]:
@@ -80,7 +80,7 @@ def is_indexed(place: int, w: World, c: int, job: int) -> bool:
 
 
 @inner
-def sum_up(w: World, c: int, h: int, b: int, leaf: int) -> None:
+def sum_up(place: int, w: World, c: int, h: int, b: int, leaf: int) -> None:
     """Write the row of a leaf: the largest ease of its nodes, the most free of each resource."""
     rec, width = w.bucket[c, b], w.free.shape[2] + 1
     row = (rec.base + rec.leaves + leaf) * width
@@ -90,7 +90,7 @@ def sum_up(w: World, c: int, h: int, b: int, leaf: int) -> None:
     for i in range(first, min(first + BLOCK, rec.first + rec.count)):
         node = w.bucket_node[c, i]
         if w.node_state[c, node].up == 1:
-            w.tree[c, h, row] = max(w.tree[c, h, row], ease(w, c, node, h))
+            w.tree[c, h, row] = max(w.tree[c, h, row], ease(place, w, c, node, h))
             for r in range(width - 1):
                 room = w.free[c, node, r]
                 if r == w.nodes[c, node].driver:
@@ -112,7 +112,7 @@ def combine(w: World, c: int, h: int, base: int, i: int) -> bool:
 
 
 @inner
-def take_in(w: World, c: int, h: int) -> None:
+def take_in(place: int, w: World, c: int, h: int) -> None:
     """Bring the trees of a horizon up to date."""
     touches, seen, ring = w.head[c].touches, w.tree_seen[c, h], w.touched.shape[1]
     if seen == touches:
@@ -122,7 +122,7 @@ def take_in(w: World, c: int, h: int) -> None:
         for b in range(w.bucket.shape[1]):
             rec = w.bucket[c, b]
             for leaf in range((rec.count + BLOCK - 1) // BLOCK):
-                sum_up(w, c, h, b, leaf)
+                sum_up(place, w, c, h, b, leaf)
             for i in range(rec.leaves - 1, 0, -1):
                 combine(w, c, h, rec.base, i)
         return
@@ -135,7 +135,7 @@ def take_in(w: World, c: int, h: int) -> None:
         b = w.bucket_of[c, node]
         rec = w.bucket[c, b]
         leaf = (w.bucket_at[c, node] - rec.first) // BLOCK
-        sum_up(w, c, h, b, leaf)
+        sum_up(place, w, c, h, b, leaf)
         i = (rec.leaves + leaf) >> 1
         while i > 0 and combine(w, c, h, rec.base, i):
             i >>= 1
@@ -158,7 +158,7 @@ def best_of(
 ) -> int:
     """The best node for one instance, of a job that wants no more if `alone`, or -1."""
     h, width = horizon_now(w, c, job), w.free.shape[2] + 1
-    take_in(w, c, h)
+    take_in(place, w, c, h)
     first, most = -1, NOWHERE
     for b in range(w.bucket.shape[1]):
         bound = promise(place, w, c, h, b, job, shape)
@@ -170,13 +170,14 @@ def best_of(
         if turn > 0 and promise(place, w, c, h, b, job, shape) < value:
             continue
         rec = w.bucket[c, b]
-        more = bonus(place, w, c, w.bucket_node[c, rec.first], job, shape)
+        node = w.bucket_node[c, rec.first]
+        more, beside = bonus(place, w, c, node, job, shape), rest(place, w, c, node)
         path, depth = w.tree_path, 1
         path[c, 0] = 1
         while depth > 0:
             depth -= 1
             i = path[c, depth]
-            bound = w.tree[c, h, (rec.base + i) * width] + more
+            bound = w.tree[c, h, (rec.base + i) * width] + more + beside
             if bound < value or not may_hold(w, c, h, rec.base + i, job, shape):
                 continue
             if bound == value and first_node(w, c, b, i) > best:
@@ -214,7 +215,7 @@ def promise(place: int, w: World, c: int, h: int, b: int, job: int, shape: int) 
     if w.gate.shape[1] > 0 and closed(w, c, node, job, shape):
         return NOWHERE
     root = (rec.base + 1) * (w.free.shape[2] + 1)
-    return w.tree[c, h, root] + bonus(place, w, c, node, job, shape)
+    return w.tree[c, h, root] + bonus(place, w, c, node, job, shape) + rest(place, w, c, node)
 
 
 @inner

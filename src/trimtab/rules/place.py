@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from trimtab.compiled import inner
+from trimtab.rules.compat import compatibility, worker_bonus, worker_ease, worker_rest
 from trimtab.rules.fit import (
     NEVER,
     ONE,
@@ -21,8 +22,9 @@ from trimtab.rules.worth import class_of, worth
 FIRST, BEST, WORST, RANDOM, DOT = (
     PLACES[name] for name in ("first", "best", "worst", "random", "dot")
 )
-COSINE, FRAG, FASTEST, AFFINITY, CALM, SWIFT, PACKER = (
-    PLACES[name] for name in ("cosine", "frag", "fastest", "affinity", "calm", "swift", "packer")
+COSINE, FRAG, FASTEST, AFFINITY, CALM, SWIFT, PACKER, WORKER = (
+    PLACES[name]
+    for name in ("cosine", "frag", "fastest", "affinity", "calm", "swift", "packer", "worker")
 )
 PRESSURE = 0.5  # lambda_1 of the compatibility score: weight of load
 INTERFERENCE = 0.5  # lambda_2: weight of the slow-down expected from neighbours
@@ -77,10 +79,12 @@ def expected_slowdown(w, c, node, job):
 
 
 @inner
-def ease(w, c, node, h):
-    """Minus the load of the node for a job of horizon h: half of it as it is foreseen at its peak,
-    half as it is now.
+def ease(place, w, c, node, h):
+    """The part of a score that hangs on the node alone, and on a job's horizon h: of `calm` and
+    `swift` minus the load, half of it as it is foreseen at its peak, half as it is now.
     """
+    if place == WORKER:
+        return worker_ease(w, c, node, h)
     driver = w.nodes[c, node].driver
     cap = w.capacity[c, node, driver]
     if cap <= 0.0:
@@ -98,15 +102,21 @@ def ease(w, c, node, h):
 
 @inner
 def bonus(place, w, c, node, job, shape):
-    """What `calm` and `swift` add to the ease of a node for a job: the same for every node of one
-    kind and capacity, in one region.
-    """
+    """The part that hangs on the job: the same for all nodes of one kind and capacity in a region."""
+    if place == WORKER:
+        return worker_bonus(w, c, node, job, shape)
     driver = w.nodes[c, node].driver
     cap = w.capacity[c, node, driver]
     more = -w.demand[c, job, driver] / cap if cap > 0.0 else 0.0
     if place == SWIFT:
         more += SPEED * w.rate[w.jobs[c, job].kind, w.nodes[c, node].kind, shape]
     return more
+
+
+@inner
+def rest(place, w, c, node):
+    """The most that is in a score beside the two, on nodes of one region."""
+    return worker_rest(w, c, node) if place == WORKER else 0.0
 
 
 @inner
@@ -298,7 +308,10 @@ def score(place, w, c, node, job, shape, seed):
     if place == PACKER:
         return packed(w, c, node, job, shape)
     if place in (CALM, SWIFT):
-        return ease(w, c, node, horizon_now(w, c, job)) + bonus(place, w, c, node, job, shape)
+        alone = ease(place, w, c, node, horizon_now(w, c, job))
+        return alone + bonus(place, w, c, node, job, shape)
+    if place == WORKER:
+        return compatibility(w, c, node, job, shape)
     # the fastest kind first, and within it the fullest node
     speed = w.rate[w.jobs[c, job].kind, w.nodes[c, node].kind, shape]
     return speed - 1e-6 * leftover(w, c, node, job)

@@ -6,6 +6,7 @@ import numpy as np
 
 from trimtab.arrays import Array
 from trimtab.core import Decision, Snapshot, Start, Stop
+from trimtab.rules import compat
 from trimtab.rules.index import index_of
 from trimtab.rules.place import FIRST
 from trimtab.rules.world import CONF, ENTRY, HEAD, World
@@ -13,12 +14,16 @@ from trimtab.rules.worth import shipped
 
 
 def world_of(
-    snapshot: Snapshot, room: int = 256, packer: Array | None = None, place: int = FIRST
+    snapshot: Snapshot,
+    room: int = 256,
+    packer: Array | None = None,
+    worker: Array | None = None,
+    place: int = FIRST,
 ) -> World:
     """The snapshot's arrays as they are, copies of what a plan books in, room for `room` starts.
 
-    `packer` are weights for the placement of that name, in place of the shipped ones. Many nodes
-    get an index for `place`.
+    `packer` and `worker` are weights for the placements of those names, in place of the shipped.
+    Many nodes get an index for `place`.
     """
     jobs, waiting = len(snapshot.jobs), len(snapshot.queue)
     nodes, resources = snapshot.free.shape
@@ -59,6 +64,7 @@ def world_of(
         mix_demand=snapshot.mix.demand,
         mix_share=snapshot.mix.share,
         packer=shipped() if packer is None else packer,
+        worker=(compat.shipped() if worker is None else worker)[None],
         limit=snapshot.limit[None],
         horizon=snapshot.horizon_s,
         ahead=snapshot.ahead[None] if snapshot.ahead.size else np.zeros((1, nodes, 0)),

@@ -94,7 +94,7 @@ HEAD = np.dtype(
         ("service", "f8"),  # that services use now, of all nodes
         ("harmed", "f8"),  # of that, on overloaded nodes
         ("own_harm", "f8"),  # of that, on nodes that services alone overload
-        ("over_s", "f8"),  # not after the next eviction
+        ("due_s", "f8"),  # not after the next eviction
         ("moved_s", "f8"),  # when a run last began
         ("step", "i8"),  # of use, that has begun
         ("back_first", "i8"),  # jobs whose evicted instances back off, -1 = none
@@ -140,6 +140,9 @@ CONF = np.dtype(
         ("grace_s", "f8"),
         ("evict_to", "f8"),
         ("back_off_s", "f8"),
+        ("usual_step_s", "f8"),
+        ("plans", "f8"),  # a job is in time within so many of its requests
+        ("spare_s", "f8"),  # and so many seconds more
     ]
 )
 BUCKET = np.dtype(  # of an index: nodes alike
@@ -182,8 +185,11 @@ FIELDS: dict[str, tuple[np.dtype[Any], int]] = {
     "mix_demand": (F8, 2),  # (T, R)
     "mix_share": (F8, 1),  # (T,)
     "packer": (F8, 2),  # (classes, features) weights of the placement of that name
+    "worker": (F8, 3),  # (C, regions or 1, weights) of the placement of that name
     # no rows of any, where the cluster does not lend
     "limit": (F8, 2),  # (C, regions)
+    "margin": (F8, 2),  # (C, regions) deviations that a learned estimate adds
+    "patience_s": (F8, 2),  # (C, regions) of crowded nodes, -1 = none is relieved
     "horizon": (F8, 1),  # (H,) seconds ahead
     "ahead": (F8, 3),  # (C, N, H) kept from jobs that long, beyond what free leaves out
     "curve": (F8, 2),  # (K, 2)
@@ -214,7 +220,13 @@ FIELDS: dict[str, tuple[np.dtype[Any], int]] = {
     "reading": (F8, 3),  # (C, N, P) ring of readings of it
     "shared": (F8, 3),  # (C, regions, Q) ring of their mean share of use, by step
     "cast": (F8, 2),  # (H, features + 1) weights of the estimate `forecast`
-    "foretold": (F8, 3),  # (C, N, H) what it says now
+    "foretold": (F8, 3),  # (C, N, H) what a learned estimate says now
+    "usual": (F8, 3),  # (C, regions, K) share of use by time of day
+    "outlook": (F8, 3),  # (C, regions, ..) of it, now and ahead
+    "net_first": (F8, 2),  # of the estimate `encoder`, biases last
+    "net_middle": (F8, 2),
+    "net_last": (F8, 2),
+    "embedded": (F8, 3),  # (C, N, hidden) its view of each node
     "foreseen": (F8, 3),  # (C, T, N x H) estimates given by step; no rows where nobody gives any
     # room for one scheduling pass
     "entry": (ENTRY, 2),  # (C, P) starts, an entry an instance

@@ -12,7 +12,7 @@ from trimtab.compiled import compiled, inner
 from trimtab.rules import bits
 from trimtab.rules.fit import amount, forget_freed, next_edge, touch
 from trimtab.sim.evict import come_back, evict_due, next_eviction
-from trimtab.sim.lend import foretell, lay_out, read_regions, read_use, varies
+from trimtab.sim.lend import foretell, lay_out, look_ahead, read_regions, read_use, varies
 from trimtab.sim.life import cancel, enqueue, fail_job, finish_run, kill_run, submit
 from trimtab.sim.log import (
     CANCELLED,
@@ -49,7 +49,7 @@ def reset(w, c):
     head.batch_left = head.pinned = 0
     head.first_s, head.last = np.inf, -1
     head.service = head.harmed = head.own_harm = 0.0
-    head.over_s, head.moved_s, head.step = np.inf, 0.0, 0
+    head.due_s, head.moved_s, head.step = np.inf, 0.0, 0
     head.back_first = head.back_last = -1
     head.idle = nodes
     for job in range(w.jobs.shape[1]):
@@ -117,7 +117,8 @@ def reset_node(w, c, node, up):
     state.piece = -1
     state.pieces = state.batch = state.reads = state.read_step = state.evicted = 0
     state.service = state.reserved = state.kept = state.tuned = state.harm_s = 0.0
-    state.read, state.over_s = -1.0, np.inf
+    state.read = -1.0
+    state.over_s = state.hot_s = state.due_s = np.inf
     state.power_w = w.nodes[c, node].idle_w if up and w.conf[0].power == 1 else 0.0
     w.head[c].power_w += state.power_w
     for r in range(w.free.shape[2]):
@@ -197,6 +198,7 @@ def change_use(w, c):
         for node in range(head.nodes):
             read_use(w, c, node, step)
         read_regions(w, c, step)
+        look_ahead(w, c, step)
         for node in range(head.nodes):
             foretell(w, c, node)
             lay_out(w, c, node)
@@ -282,7 +284,7 @@ def next_time(w, c):
         time_s = min(time_s, head.alarm_s)
         if head.services > 0:
             time_s = min(time_s, head.pattern_s)
-    if head.over_s <= time_s:
+    if head.due_s <= time_s:
         time_s = min(time_s, next_eviction(w, c, time_s))
     return time_s
 

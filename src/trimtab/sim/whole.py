@@ -20,7 +20,7 @@ from trimtab.rules.steer import Steering
 from trimtab.rules.world import World
 from trimtab.sim import kernel, loop, pool
 from trimtab.sim.lend import set_limit
-from trimtab.sim.lending import SAME, lends, set_lending
+from trimtab.sim.lending import SAME, lending_of, lends, set_lending
 from trimtab.sim.world import Models, check_hostable, fitted, grown, make_world
 
 FIRST_DYNAMIC = ORDERS["wfp3"]
@@ -51,21 +51,22 @@ def simulate(
     log: bool = False,
     progress: Callable[[int], None] | None = None,
     packer: Array | None = None,
+    worker: Array | None = None,
 ) -> Whole:
     """Run the whole workload by a rule. `progress` is told the number of jobs that have ended,
-    `packer` are weights for the placement of that name.
+    `packer` and `worker` are weights for the placements of those names.
     """
     workload, cluster = fitted(workload, cluster)
     check_hostable(workload, cluster)
     found = parse(rule, seed)
     began_s = time.perf_counter()
+    rows = 4096 if log else 0
     world = make_world(
-        [workload], [cluster], profile, models, log=4096 if log else 0, packer=packer
+        [workload], [cluster], profile, models, log=rows, packer=packer, worker=worker
     )
     loop.set_rank(world, 0, found.order)
     kernel.reset(world, 0)
-    world = set_lending(world, workload, cluster, found.estimate, found.limit)
-    world = indexed(world, found.place)
+    world = set_lending(world, workload, cluster, **lending_of(found))
     world = run_world(world, found, progress, steering_of(world, found))
     waiting = int(world.head[0]["waiting"])
     if waiting and lends(world):
@@ -120,6 +121,7 @@ def run_world(
     steering: Steering | None = None,
 ) -> World:
     """Drive a world of one cluster to its end, growing its pools on the way."""
+    world = indexed(world, rule.place)
     jobs = int(world.head[0]["jobs"])
 
     def look() -> None:

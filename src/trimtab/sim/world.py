@@ -12,6 +12,7 @@ from trimtab.build import uniform_profile
 from trimtab.columns import JOB, NODE, NODE_STATE, PIECE, RUN, SO_FAR, STATE, TOTALS, TRUTH
 from trimtab.core import Cluster, Mix, Profile, Workload
 from trimtab.errors import TraceError
+from trimtab.rules import compat
 from trimtab.rules.world import CONF, ENTRY, HEAD, LOG, OUTAGE, World
 from trimtab.rules.worth import shipped
 from trimtab.sim.lending import check_lending, estimate_of, lending_arrays, lending_conf
@@ -221,10 +222,11 @@ def make_world(
     log: int = 0,
     mix: Mix | None = None,
     packer: Array | None = None,
+    worker: Array | None = None,
 ) -> World:
     """Lay out one simulated cluster for each (workload, cluster) pair; shorter ones are padded.
 
-    `packer` are weights for the placement of that name, in place of the shipped ones.
+    `packer` and `worker` are weights for the placements of those names, in place of the shipped.
     """
     first_w, first_c = workloads[0], clusters[0]
     models = (models or Models()).on(first_c)
@@ -254,6 +256,7 @@ def make_world(
     lending = first_c.lending if models.lends else None
     if lending is not None:
         check_lending(lending, first_c)
+    conf["plans"], conf["spare_s"] = first_w.in_time
     lending_conf(conf, lending, profile, models.interference)
     pinned = max(int((w.truth["pinned"] > 0).sum()) for w in workloads)
     runs, pieces = runs + pinned, pieces + pinned
@@ -288,6 +291,7 @@ def make_world(
         mix_demand=mix.demand,
         mix_share=mix.share,
         packer=shipped() if packer is None else packer,
+        worker=np.tile(compat.shipped() if worker is None else worker, (count, 1, 1)),
         quota_cap=np.full((count, quotas, resources + 2), np.inf),
         quota_used=np.zeros((count, quotas, resources + 2)),
         quota_ptr=np.zeros((count, bound + 1), np.int64),
