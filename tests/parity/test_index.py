@@ -1,7 +1,5 @@
 """The index of many nodes and a scan of them all choose the same, to the last tie."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from tests.worlds import Logged

@@ -2,10 +2,10 @@
 
 Nodes of one kind, capacity and region make a bucket. The score of a node there is its ease at the
 job's horizon and what the bucket adds for the job, so the order of a bucket's nodes hangs on no
-job, but for a rest that has a known bound. A tree a bucket and horizon has the largest ease of every part of it, and beside it the most
-that a node there has free of each resource: parts that cannot hold the job, or hold nothing better
-than what was found, are passed over. What changes on a node is noted (`fit.touch`), and a tree
-takes it in when it is next asked.
+job, but for a rest that has a known bound. A tree a bucket and horizon has the largest ease of
+every part of it, and beside it the most that a node there has free of each resource: parts that
+cannot hold the job, or hold nothing better than what was found, are passed over. What changes on a
+node is noted (`fit.touch`), and a tree takes it in when it is next asked.
 """
 
 from __future__ import annotations
