@@ -102,7 +102,7 @@ def ease(place, w, c, node, h):
 
 @inner
 def bonus(place, w, c, node, job, shape):
-    """The part that hangs on the job: the same for all nodes of one kind and capacity in a region."""
+    """The part that hangs on the job: alike for nodes of one kind and capacity in a region."""
     if place == WORKER:
         return worker_bonus(w, c, node, job, shape)
     driver = w.nodes[c, node].driver
