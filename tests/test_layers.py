@@ -113,7 +113,7 @@ ORDER = {
     "bench": [
         {"__init__", "chosen", "inputs", "peers", "peer_servers"},
         {"cases", "serve_wires"},
-        {"learning", "plans", "traces", "serve_hosts"},
+        {"colocated", "learning", "plans", "traces", "serve_hosts"},
         {"rows", "serve", "fault_fleet"},
         {"faults"},
         {"fault_claims"},
