@@ -24,6 +24,7 @@ from trimtab.core import Cluster, Workload
 from trimtab.envs.limiting import ACT, BEGIN, IDLE, PLAY, RULE, WIDTH, play_all, play_one
 from trimtab.errors import TraceError, UnknownName
 from trimtab.metrics import Result, measure
+from trimtab.rules.index import indexed
 from trimtab.rules.names import FEEDBACK, parse
 from trimtab.rules.names import Rule as Parsed
 from trimtab.rules.steer import LEAST, MOST
@@ -85,6 +86,7 @@ def staged(scene: Scene, rule: Parsed, models: Models | None) -> Stage:
     loop.set_rank(world, 0, rule.order)
     kernel.reset(world, 0)
     world = set_lending(world, work, cluster, **lending_of(rule))
+    world = indexed(world, rule.place)
     batch = work.truth["service"] == 0
     if not batch.any():
         raise TraceError(f"{work.source}: has no batch jobs that could borrow; give some")

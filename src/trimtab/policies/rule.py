@@ -40,7 +40,7 @@ class RulePolicy:
         if own:
             return own
         while True:
-            world = world_of(snapshot, self._room, self._packer, self._worker)
+            world = world_of(snapshot, self._room, self._packer, self._worker, place=rule.place)
             if rule.backfill == BACKFILLS["conservative"]:
                 how = (rule.order, rule.place, rule.seed, waiting)
                 interruptible(decide_conservative, world, *how, halt=world.halt)

@@ -20,7 +20,7 @@ import numpy as np
 from trimtab.arrays import Array
 from trimtab.compiled import inner
 from trimtab.errors import PolicyError
-from trimtab.rules.fit import held_ahead
+from trimtab.rules.fit import held_ahead, horizon_now, kept_ahead
 from trimtab.rules.held import held_in, remedy
 from trimtab.rules.world import World
 
@@ -84,14 +84,68 @@ def terms(w: World, c: int, node: int, job: int, shape: int, out: Array) -> None
 
 @inner
 def compatibility(w: World, c: int, node: int, job: int, shape: int) -> float:
-    """The weighted sum; below the least that is admitted, minus infinity."""
-    out = np.zeros(LEAST)
-    terms(w, c, node, job, shape, out)
-    weights = w.worker[c, min(w.nodes[c, node].region, w.worker.shape[1] - 1)]
-    total = 0.0
-    for i in range(LEAST):
-        total += SIGN[i] * weights[i] * out[i]
+    """The weighted sum; below the least that is admitted, minus infinity.
+
+    In three parts, so that an index can order nodes by the first.
+    """
+    weights = weights_of(w, c, node)
+    h = horizon_now(w, c, job)
+    total = worker_ease(w, c, node, h) + worker_bonus(w, c, node, job, shape)
+    if weights[COSINE] != 0.0 or (weights[NEIGHBOURS] != 0.0 and w.conf[0].interference == 1):
+        out = np.zeros(LEAST)
+        terms(w, c, node, job, shape, out)
+        total += weights[COSINE] * out[COSINE] - weights[NEIGHBOURS] * out[NEIGHBOURS]
     return total if total >= weights[LEAST] else -np.inf
+
+
+@inner
+def weights_of(w: World, c: int, node: int) -> Array:
+    """Those of the node's region."""
+    return w.worker[c, min(w.nodes[c, node].region, w.worker.shape[1] - 1)]
+
+
+@inner
+def worker_ease(w: World, c: int, node: int, h: int) -> float:
+    """The part of the score that hangs on the node alone, and on a job's horizon h."""
+    state, driver, weights = w.node_state[c, node], w.nodes[c, node].driver, weights_of(w, c, node)
+    cap = max(w.capacity[c, node, driver], 1e-12)
+    # not by `used`: of what this very pass books, only the free amounts tell
+    booked = cap - state.kept - w.free[c, node, driver]
+    foreseen = now = memory = 0.0
+    if w.limit.shape[1] > 0:
+        share = w.limit[c, w.nodes[c, node].region]
+        foreseen = state.kept - (1.0 - share) * cap + kept_ahead(w, c, node, h)
+        now = state.reserved if state.read < 0.0 else state.read
+    for r in range(w.free.shape[2]):
+        if r != driver and w.capacity[c, node, r] > 0.0:
+            memory = max(w.free[c, node, r], 0.0) / w.capacity[c, node, r]
+    load = weights[NOW] * (booked + now) + weights[PEAK] * (booked + foreseen)
+    return weights[MEMORY] * memory - load / cap
+
+
+@inner
+def worker_bonus(w: World, c: int, node: int, job: int, shape: int) -> float:
+    """The part that hangs on the job, and on the node's kind, capacity and region."""
+    rec, driver, weights = w.nodes[c, node], w.nodes[c, node].driver, weights_of(w, c, node)
+    wants = w.demand[c, job, driver] / max(w.capacity[c, node, driver], 1e-12)
+    memory = general = 0.0
+    for r in range(w.free.shape[2]):
+        if r != driver and w.capacity[c, node, r] > 0.0:
+            memory = w.demand[c, job, r] / w.capacity[c, node, r]
+    for k in range(w.rate.shape[0]):
+        general += w.rate[k, rec.kind, shape]
+    speed = weights[SPEED] * w.rate[w.jobs[c, job].kind, rec.kind, shape]
+    speed -= weights[GENERAL] * general / w.rate.shape[0]
+    return speed + weights[PULL] - weights[MEMORY] * memory - (weights[NOW] + weights[PEAK]) * wants
+
+
+@inner
+def worker_rest(w: World, c: int, node: int) -> float:
+    """The most that the other parts can add on nodes of this region."""
+    weights = weights_of(w, c, node)
+    if weights[NEIGHBOURS] < 0.0 and w.conf[0].interference == 1:
+        return np.inf
+    return max(weights[COSINE], 0.0) * (1.0 + 1e-9)  # a cosine may be rounded up
 
 
 @cache

@@ -54,6 +54,7 @@ HEAD = np.dtype(
         ("active", "i8"),  # jobs with a run and nothing left to start
         ("batch_left", "i8"),  # jobs that have not ended, services apart
         ("services", "i8"),  # runs whose use follows a pattern
+        ("follows", "i8"),  # jobs whose use would: rows of World.follow
         ("heap", "i8"),  # runs
         ("free_run", "i8"),  # list of free slots
         ("free_runs", "i8"),
@@ -84,6 +85,9 @@ HEAD = np.dtype(
         # the same of a greedy pass: what waits fits only on nodes where room was made since
         ("settled", "i8"),
         ("freed", "i8"),  # how many those are, World.freed_words which
+        # of an index of the nodes
+        ("indexed", "i8"),  # the place whose order it has
+        ("touches", "i8"),  # changes of a node so far
         # where the cluster lends
         ("estimate", "i8"),  # of rules.names.ESTIMATES
         ("varies", "i8"),  # 1 = the estimate hangs on how long a job runs: World.ahead is not all 0
@@ -139,6 +143,14 @@ CONF = np.dtype(
         ("usual_step_s", "f8"),
         ("plans", "f8"),  # a job is in time within so many of its requests
         ("spare_s", "f8"),  # and so many seconds more
+    ]
+)
+BUCKET = np.dtype(  # of an index: nodes alike
+    [
+        ("first", "i8"),  # row of World.bucket_node
+        ("count", "i8"),
+        ("base", "i8"),  # row of World.tree
+        ("leaves", "i8"),  # of its tree, a power of 2
     ]
 )
 ENTRY = np.dtype([("job", "i8"), ("node", "i8"), ("devices", "u8")])
@@ -201,6 +213,7 @@ FIELDS: dict[str, tuple[np.dtype[Any], int]] = {
     "outage": (OUTAGE, 2),  # (C, F) by time
     "cancel": (I8, 2),  # (C, X) jobs by cancel time
     "patterns": (F8, 2),  # (rows, steps)
+    "follow": (I8, 2),  # (C, J) jobs whose use follows one of them
     "recent": (F8, 3),  # (C, N, W) ring of window means
     "log": (LOG, 2),  # (C, L)
     "past": (F8, 3),  # (C, N, L) ring of what services used, by step
@@ -225,6 +238,15 @@ FIELDS: dict[str, tuple[np.dtype[Any], int]] = {
     "later_gpu_mem": (F8, 3),
     "refused": (I8, 2),  # (C, J) by likeness: the pass in which such a request last failed
     "most": (F8, 2),  # (C, R) of any node in this pass: what is free
+    # an index of the nodes, for one place; no rows of any where a scan costs less
+    "bucket": (BUCKET, 2),  # (C, B)
+    "bucket_node": (I8, 2),  # (C, N) by bucket, then number
+    "bucket_at": (I8, 2),  # (C, N) where a node stands there
+    "bucket_of": (I8, 2),  # (C, N)
+    "tree": (F8, 3),  # (C, H, rows x (1 + R)) largest ease, and most room of each resource
+    "tree_seen": (I8, 2),  # (C, H) touches that it has taken in, -1 = none
+    "tree_path": (I8, 2),  # (C, 128) scratch
+    "touched": (I8, 2),  # (C, N / 4) ring of nodes on which something changed
     # of greedy passes
     "freed_words": (U8, 2),  # (C, N / 64) nodes where room was made since the last, as bits
     "freed_heads": (U8, 2),

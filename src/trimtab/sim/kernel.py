@@ -10,7 +10,7 @@ import numpy as np
 
 from trimtab.compiled import compiled, inner
 from trimtab.rules import bits
-from trimtab.rules.fit import amount, forget_freed, next_edge
+from trimtab.rules.fit import amount, forget_freed, next_edge, touch
 from trimtab.sim.evict import come_back, evict_due, next_eviction
 from trimtab.sim.lend import foretell, lay_out, look_ahead, read_regions, read_use, varies
 from trimtab.sim.life import cancel, enqueue, fail_job, finish_run, kill_run, submit
@@ -41,6 +41,7 @@ def reset(w, c):
     head.alarm_s = np.inf
     head.pattern_s = w.conf[0].pattern_step_s if w.patterns.shape[0] > 0 else np.inf
     head.load_sum = head.load_square = head.power_w = head.held = 0.0
+    head.follows = 0
     head.submitted = head.outage = head.cancel = head.waiting = head.active = head.services = 0
     head.heap = head.log = head.calm = head.fresh = head.settled = 0
     head.later_s = 0.0
@@ -63,6 +64,9 @@ def reset(w, c):
         state.back_s = 0.0
         state.status = FUTURE if job < jobs else CANCELLED
         w.so_far[c, job].held_s = w.so_far[c, job].done_s = 0.0
+        if job < jobs and w.truth[c, job].pattern >= 0:
+            w.follow[c, head.follows] = job
+            head.follows += 1
         if job < jobs:
             head.pinned += w.truth[c, job].pinned > 0
             if w.conf[0].lends == 0 or w.truth[c, job].service == 0:
@@ -88,6 +92,8 @@ def reset(w, c):
         w.pieces[c, piece].next = piece + 1
     w.pieces[c, w.pieces.shape[1] - 1].next = -1
     head.free_piece, head.free_pieces = 0, w.pieces.shape[1]
+    for h in range(w.tree_seen.shape[1]):
+        w.tree_seen[c, h] = -1
     for node in range(w.nodes.shape[1]):
         reset_node(w, c, node, node < nodes)
     clear_totals(w.totals[c])
@@ -162,6 +168,7 @@ def node_down(w, c, node):
     w.head[c].idle -= 1
     w.head[c].calm = w.head[c].settled = 0
     state.up = 0
+    touch(w, c, node)
     change_load(w, c, node, 0.0, 0.0)
 
 
@@ -172,6 +179,7 @@ def node_up(w, c, node):
         return
     settle_node(w, c, node)
     state.up = 1
+    touch(w, c, node)
     w.head[c].idle += 1
     w.head[c].calm = w.head[c].settled = 0
     change_load(w, c, node, 0.0, 0.0)
@@ -180,32 +188,13 @@ def node_up(w, c, node):
 
 @inner
 def change_use(w, c):
-    """Services use more or less from now on: settle what they added and add it anew."""
+    """Services use more or less from now on."""
     head = w.head[c]
     head.calm = 0
-    for i in range(head.heap):
-        run = w.heap[c, i]
-        job = w.runs[c, run].job
-        if w.truth[c, job].pattern < 0:
-            continue
-        step = int(head.now_s / w.conf[0].pattern_step_s + 0.5)
-        row, width = w.truth[c, job].pattern, w.patterns.shape[1]
-        change = w.patterns[row, step % width] - w.patterns[row, (step - 1) % width]
-        piece = w.runs[c, run].piece
-        while piece >= 0:
-            rec = w.pieces[c, piece]
-            node = rec.node
-            driver = w.nodes[c, node].driver
-            used = rec.count * amount(w.demand[c, job, driver], w.scale[w.runs[c, run].shape])
-            used *= w.truth[c, job].use * change
-            cap = w.capacity[c, node, driver]
-            draw = used / cap if cap > 0.0 else 0.0
-            if w.truth[c, job].service == 1:
-                change_service(w, c, node, used)
-            change_load(w, c, node, used, draw * w.draw[w.jobs[c, job].kind, w.nodes[c, node].kind])
-            piece = rec.next
+    step = int(head.now_s / w.conf[0].pattern_step_s + 0.5)
+    follow_patterns(w, c, step)
     if w.conf[0].lends == 1:
-        step = head.step = int(head.now_s / w.conf[0].pattern_step_s + 0.5)
+        head.step = step
         for node in range(head.nodes):
             read_use(w, c, node, step)
         read_regions(w, c, step)
@@ -215,6 +204,48 @@ def change_use(w, c):
             lay_out(w, c, node)
             if w.conf[0].curved == 1:
                 retune(w, c, node, -1)
+
+
+@inner
+def follow_patterns(w, c, step):
+    """Add what services use more or less than a step ago: those that stand together in the trace
+    and on one node at once.
+    """
+    width = w.patterns.shape[1]
+    last, more, served, drawn = -1, 0.0, 0.0, 0.0
+    for i in range(w.head[c].follows):
+        job = w.follow[c, i]
+        run = w.state[c, job].run if w.state[c, job].active > 0 else -1
+        if run < 0:
+            continue
+        row, kind = w.truth[c, job].pattern, w.jobs[c, job].kind
+        change = w.patterns[row, step % width] - w.patterns[row, (step - 1) % width]
+        while run >= 0:
+            piece = w.runs[c, run].piece
+            while piece >= 0:
+                rec = w.pieces[c, piece]
+                node, driver = rec.node, w.nodes[c, rec.node].driver
+                if node != last:
+                    change_node(w, c, last, more, served, drawn)
+                    last, more, served, drawn = node, 0.0, 0.0, 0.0
+                used = rec.count * amount(w.demand[c, job, driver], w.scale[w.runs[c, run].shape])
+                used *= w.truth[c, job].use * change
+                cap = w.capacity[c, node, driver]
+                draw = used / cap if cap > 0.0 else 0.0
+                more += used
+                served += used * w.truth[c, job].service
+                drawn += draw * w.draw[kind, w.nodes[c, node].kind]
+                piece = rec.next
+            run = w.runs[c, run].sibling
+    change_node(w, c, last, more, served, drawn)
+
+
+@inner
+def change_node(w, c, node, used, served, draw):
+    """Add to the use of a node's driving resource, of which services add `served`."""
+    if node >= 0:
+        change_service(w, c, node, served)
+        change_load(w, c, node, used, draw)
 
 
 @inner

@@ -16,7 +16,7 @@ import numpy as np
 from trimtab.columns import QUANTUM
 from trimtab.compiled import compiled, inner
 from trimtab.rules import encoder
-from trimtab.rules.fit import free_up
+from trimtab.rules.fit import free_up, touch
 from trimtab.rules.forecast import FEATURES, describe
 from trimtab.rules.names import ESTIMATES
 from trimtab.rules.place import mixed
@@ -28,6 +28,7 @@ PEAK, TREND, ORACLE = (ESTIMATES[name] for name in ("peak", "trend", "oracle"))
 FORECAST, ENCODER = ESTIMATES["forecast"], ESTIMATES["encoder"]
 PART = 6  # the short window is this part of all readings
 HIGH = 0.95
+NEAR = 0.01  # of a node: a percentile seldom falls by more from one reading to the next
 
 
 @inner
@@ -56,29 +57,41 @@ def back(w: World, c: int, node: int, i: int) -> float:
 def mean_and_deviation(w: World, c: int, node: int, first: int, count: int) -> tuple[float, float]:
     """Of `count` readings, the last of which is the `first` before the newest."""
     mean = square = 0.0
-    for i in range(first, first + count):
-        mean += back(w, c, node, i)
+    ring = w.reading.shape[2]
+    newest = (w.node_state[c, node].reads - 1 - first) % ring
+    at = newest
+    for _ in range(count):
+        mean += w.reading[c, node, at]
+        at = at - 1 if at > 0 else ring - 1
     mean /= count
-    for i in range(first, first + count):
-        square += (back(w, c, node, i) - mean) ** 2
+    at = newest
+    for _ in range(count):
+        square += (w.reading[c, node, at] - mean) ** 2
+        at = at - 1 if at > 0 else ring - 1
     return mean, math.sqrt(square / count)
 
 
 @inner
-def percentile(w: World, c: int, node: int, count: int) -> float:
-    """The 95th percentile of the last readings, between two of them in proportion, as NumPy's."""
+def percentile(w: World, c: int, node: int, count: int, near: float) -> float:
+    """The 95th percentile of all readings kept, between two of them in proportion, as NumPy's.
+
+    Readings below `near` are not looked at, unless it turns out to be too high.
+    """
     place = HIGH * (count - 1)
     below = math.floor(place)
     most = count - below  # so many of the largest are needed
     top = np.full(most, -np.inf)  # largest last
-    for i in range(count):
-        value = back(w, c, node, i)
-        if value > top[0]:
-            k = 1
-            while k < most and top[k] < value:
-                top[k - 1] = top[k]
-                k += 1
-            top[k - 1] = value
+    while top[0] == -np.inf:
+        for i in range(count):  # in any order: the ring's own costs least
+            value = w.reading[c, node, i]
+            if value >= near and value > top[0]:
+                k = 1
+                while k < most and top[k] < value:
+                    top[k - 1] = top[k]
+                    k += 1
+                top[k - 1] = value
+        if top[0] == -np.inf:
+            top[:] = near = -np.inf
     if most == 1:
         return top[0]
     return top[0] + (top[1] - top[0]) * (place - below)
@@ -159,11 +172,13 @@ def estimate(w: World, c: int, node: int, h: int) -> float:
     if kind in (FORECAST, ENCODER):
         return w.foretold[c, node, h]
     if kind == P95:
-        return percentile(w, c, node, count)
+        cap = w.capacity[c, node, w.nodes[c, node].driver]
+        last = state.kept - (1.0 - w.limit[c, w.nodes[c, node].region]) * cap
+        return percentile(w, c, node, count, last - NEAR * cap)
     if kind == PEAK:
         most = state.read
-        for i in range(1, count):
-            most = max(most, back(w, c, node, i))
+        for i in range(count):
+            most = max(most, w.reading[c, node, i])
         return most
     mean, deviation = mean_and_deviation(w, c, node, 0, short)
     if kind == DEVIATION:
@@ -185,6 +200,7 @@ def varies(kind: int) -> bool:
 @inner
 def lay_out(w: World, c: int, node: int) -> None:
     """Set anew what of a node is kept from batch jobs."""
+    touch(w, c, node)
     state, driver = w.node_state[c, node], w.nodes[c, node].driver
     cap, share = w.capacity[c, node, driver], w.limit[c, w.nodes[c, node].region]
     first = estimate(w, c, node, 0)

@@ -14,6 +14,7 @@ from trimtab.columns import SO_FAR, STATE, TOTALS
 from trimtab.compiled import interruptible
 from trimtab.core import Cluster, Limit, Profile, Status, Workload
 from trimtab.errors import PolicyError, TraceError
+from trimtab.rules.index import indexed
 from trimtab.rules.names import BACKFILLS, FEEDBACK, ORDERS, Rule, at_limit, parse
 from trimtab.rules.steer import Steering, Steers
 from trimtab.rules.world import World
@@ -166,6 +167,7 @@ def run_world(
     profile: Profile | None = None,
 ) -> World:
     """Drive a world of one cluster to its end, growing its pools on the way."""
+    world = indexed(world, rule.place)
     jobs = int(world.head[0]["jobs"])
 
     def look() -> None:
