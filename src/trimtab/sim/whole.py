@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -118,19 +118,30 @@ def run_world(
     steering: Steering | None = None,
 ) -> World:
     """Drive a world of one cluster to its end, growing its pools on the way."""
+    conservative = rule.backfill == BACKFILLS["conservative"]
+    run = loop.run_conservative if conservative else loop.run_rule
+    how = (rule.order, rule.place) if conservative else (rule.order, rule.backfill, rule.place)
+    return drive(world, run, (*how, rule.seed), progress, steering)
+
+
+def drive(
+    world: World,
+    run: Any,
+    how: tuple[Any, ...],
+    progress: Callable[[int], None] | None = None,
+    steering: Steering | None = None,
+) -> World:
+    """The same by any compiled run(world, cluster, *how, instants), as `loop.run_rule`."""
     jobs = int(world.head[0]["jobs"])
 
     def look() -> None:
         if progress:
             progress(jobs - int(world.head[0]["batch_left"]))
 
-    conservative = rule.backfill == BACKFILLS["conservative"]
-    run = loop.run_conservative if conservative else loop.run_rule
-    how = (rule.order, rule.place) if conservative else (rule.order, rule.backfill, rule.place)
     if steering is not None:
         steer(world, steering)
     while True:
-        code = interruptible(run, world, 0, *how, rule.seed, CHUNK, halt=world.halt, look=look)
+        code = interruptible(run, world, 0, *how, CHUNK, halt=world.halt, look=look)
         look()
         if code == loop.DONE:
             return world
