@@ -67,4 +67,4 @@ def rewards(played: Played) -> Array:
     cell = (played.chosen()[:, 0] - 1).astype(np.int64) % ACTIONS
     load = (cell // SPEEDS) / (LEVELS - 1)
     paid = ENERGY * (played.run_over_request() - 1) + BALANCE * load + FAULT * played.evicted()
-    return np.where(played.waits(), REFUSAL - 0.2 * played.slowdown(from_now=True), -paid)
+    return np.where(played.waits(), REFUSAL - 0.2 * played.slowdown(), -paid)

@@ -70,8 +70,13 @@ def about(w: World, c: int, job: int, g: Array, node: int, waiting: int, row: Ar
 
 
 def rewards(played: Played) -> Array:
-    """Of each decision: minus what the executor costs and the time its job takes from now on."""
+    """Of each decision: minus what the executors of its job cost in the mean and the time the job
+    took, both of which are known when it ends; and a little for each wait.
+    """
     chosen = played.chosen()
     waits = chosen[:, 7] > 0
-    cost = np.where(waits, 0.0, COST * chosen[:, 13])
-    return np.asarray(-cost - (1 - COST) * played.slowdown(from_now=True) / 2 - WAITS * waits)
+    many = np.bincount(played.job, ~waits)
+    cost = np.bincount(played.job, np.where(waits, 0.0, chosen[:, 13])) / np.maximum(many, 1)
+    return np.asarray(
+        -COST * cost[played.job] - (1 - COST) * played.slowdown() / 2 - WAITS * waits
+    )

@@ -67,7 +67,7 @@ class Peer(NamedTuple):
 
 _islam = Peer(
     ISLAM, DQN, islam.FEATURES, (islam.FEATURES, islam.HIDDEN, islam.HIDDEN, 1), NODE_CHOOSERS,
-    islam.rewards, 0.5,
+    islam.rewards,
 )  # fmt: skip
 BY_NAME: dict[str, Peer] = {
     "deeprm": Peer(

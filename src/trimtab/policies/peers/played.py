@@ -50,12 +50,11 @@ class Played(NamedTuple):
         chosen = self.chosen()
         return np.asarray(chosen[:, 0] == chosen[:, 1])
 
-    def slowdown(self, *, from_now: bool = False) -> Array:
-        """(T,) seconds until the job of each decision ends, over what it asks, from when it could
-        run or from the decision.
+    def slowdown(self) -> Array:
+        """(T,) seconds until the job of each decision ended, from when it could run, over what it
+        asks.
         """
-        begin_s = self.time_s if from_now else self.ready_s[self.job]
-        took_s = np.nan_to_num(self.state["end_s"][self.job] - begin_s)
+        took_s = np.nan_to_num(self.state["end_s"] - self.ready_s)[self.job]
         return np.minimum(took_s / (self.request_s[self.job] + SHORT_S), MOST)
 
     def run_over_request(self) -> Array:
