@@ -1,6 +1,6 @@
 """Belgacem, Mahmoudi and Kihl, "Intelligent multi-agent reinforcement learning model for resources
-allocation in cloud computing" (JKSUCIS, 2022): tabular Q-learning, an agent a region, over levels of
-load: refuse a task, or accept it on one of the region's kinds of machine.
+allocation in cloud computing" (JKSUCIS, 2022): tabular Q-learning, an agent a region, over levels
+of load: refuse a task, or accept it on one of the region's kinds of machine.
 """
 
 from __future__ import annotations

@@ -77,6 +77,4 @@ def rewards(played: Played) -> Array:
     waits = chosen[:, 7] > 0
     many = np.bincount(played.job, ~waits)
     cost = np.bincount(played.job, np.where(waits, 0.0, chosen[:, 13])) / np.maximum(many, 1)
-    return np.asarray(
-        -COST * cost[played.job] - (1 - COST) * played.slowdown() / 2 - WAITS * waits
-    )
+    return np.asarray(-COST * cost[played.job] - (1 - COST) * played.slowdown() / 2 - WAITS * waits)

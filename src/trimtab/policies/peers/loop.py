@@ -85,7 +85,7 @@ def plan_peer(
     else:
         for r in range(w.least.shape[1]):
             w.least[c, r] = np.inf
-    if peer == DEEPRM or peer == RLSCHEDULER:
+    if peer in (DEEPRM, RLSCHEDULER):
         declined = order_pass(peer, place, mind, tape, narrow, w, c, line, words, heads)
     else:
         declined = place_pass(peer, mind, tape, narrow, w, c, line, words, heads)
@@ -300,7 +300,7 @@ def place_instances(
                 which[count] = i
                 count += 1
         some = best[which[0]]
-        waits = (peer == ISLAM or peer == BELGACEM) and may_wait(w, c, job)
+        waits = peer in (ISLAM, BELGACEM) and may_wait(w, c, job)
         if peer == RJOUB:
             step = np.empty(rjoub.INPUTS)
             rjoub.step(w, c, job, g, waiting, step)
@@ -386,9 +386,7 @@ def score_rows(peer: int, mind: Mind, rows: Array, count: int, total: int, score
 
 
 @compiled
-def run_peer(
-    w: World, c: int, peer: int, place: int, mind: Mind, tape: Tape, limit: int
-) -> int:
+def run_peer(w: World, c: int, peer: int, place: int, mind: Mind, tape: Tape, limit: int) -> int:
     """Run at most `limit` instants, as `sim.loop.run_rule` does."""
     for _ in range(limit):
         if w.conf[0].halt == 1:

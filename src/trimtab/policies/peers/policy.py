@@ -14,12 +14,11 @@ from trimtab.core import Cluster, Decision, Profile, Snapshot, Workload
 from trimtab.errors import PolicyError
 from trimtab.policies.networks import file_at
 from trimtab.policies.peers.files import Weights, read_weights, shipped
-from trimtab.policies.peers.kinds import Peer, peer_of
+from trimtab.policies.peers.kinds import BETTER, Peer, peer_of
 from trimtab.policies.peers.mind import Mind, Tape, tape
 from trimtab.policies.rule import RulePolicy
 from trimtab.rules.names import ORDERS, PLACES, Rule, at_limit, parse
 from trimtab.rules.seen import decisions_of, world_of
-from trimtab.rules.world import World
 
 if TYPE_CHECKING:
     from trimtab.sim.whole import Whole
@@ -37,7 +36,7 @@ class PeerPolicy:
     ) -> None:  # fmt: skip
         self.name = f"{name}+{borrow}" if borrow else name
         self.peer: Peer = peer_of(name)
-        at = file_at(path, name) if path else shipped(name)
+        at = file_at(path, BETTER.get(name, name)) if path else shipped(name)
         self.weights = weights or read_weights(Path(at), name)
         self.rule: Rule = parse(f"{self.weights.order}+greedy{'+' + borrow if borrow else ''}")
         self._lending = RulePolicy("+".join(["fcfs", borrow] if borrow else ["fcfs"]))

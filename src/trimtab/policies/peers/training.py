@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from trimtab.errors import PolicyError, TraceError
 from trimtab.play import play
@@ -28,7 +29,7 @@ from trimtab.sim.world import Models
 from trimtab.traces.scenes.scene import Scene, open_scene
 from trimtab.training.kept import read_kept, write_kept
 
-FREE = ("steps", "held")  # may differ when a training goes on
+FREE = ("steps", "held", "threads")  # may differ when a training goes on
 FIRST_SEED, HELD_SEED = 700_000, 800_000
 HELD_LOADS = (0.6, 0.9, 1.1)
 LOADS, LIMITS = (0.6, 1.1), (0.8, 0.95)  # drawn between
@@ -49,9 +50,10 @@ class Settings:
     every: int = 15  # rounds between two validations
     machines: int = 24  # of each scene
     rate: float = 0.002  # of learning
+    threads: int = 1  # of torch: networks so small are not worth more
 
     def check(self) -> Settings:
-        for name in ("steps", "round", "pool", "held", "every", "machines"):
+        for name in ("steps", "round", "pool", "held", "every", "machines", "threads"):
             if getattr(self, name) < 1:
                 raise PolicyError(f"{name}={getattr(self, name)} leaves nothing; give 1 or more")
         if not self.rate > 0:
@@ -85,6 +87,7 @@ def train_peer(
     """
     out, on, peer = Path(out), Settings(**settings).check(), peer_of(name)
     made = {"peer": name, "trace": trace, "seed": seed, **asdict(on)}
+    torch.set_num_threads(on.threads)
     learner = Learner(peer, on.rate, seed)
     best, way, done, spent_s = float("inf"), len(peer.ways) - 1, 0, 0.0
     held = read_kept(out, made, FREE, KEPT)
@@ -156,9 +159,7 @@ def _play(
 
 def _validated(name: str, learner: Learner, held: list[Scene]) -> tuple[float, int]:
     """The loss of the best way to run it, and which that is."""
-    losses = [
-        at_harm(name, Weights(learner.theta, *way, {}), held) for way in learner.peer.ways
-    ]
+    losses = [at_harm(name, Weights(learner.theta, *way, {}), held) for way in learner.peer.ways]
     return min(losses), int(np.argmin(losses))
 
 
