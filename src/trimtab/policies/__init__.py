@@ -27,18 +27,6 @@ from trimtab.policies import code, networks
 from trimtab.rules.names import ESTIMATES, FEEDBACK, ORDERS, parse, unknown
 from trimtab.rules.worth import read_weights
 
-# the methods that hierarchy-hmarl is compared with; they borrow of services as rules do
-PEERS = {
-    "deeprm": "deeprm",
-    "rjoub": "rjoub",
-    "islam": "islam-dqn",
-    "islam-dqn": "islam-dqn",
-    "islam-reinforce": "islam-reinforce",
-    "cheng": "cheng",
-    "rlscheduler": "rlscheduler",
-    "belgacem": "belgacem",
-    "ghasemi": "ghasemi",
-}
 # name -> "module:callable(seed) -> Policy"; one with a `path` too takes NAME:PATH, one with
 # `settings` NAME:SETTINGS. Rules need no entry: any order[+backfill][+place] is one
 BY_NAME: dict[str, str] = {
@@ -54,7 +42,28 @@ BY_NAME: dict[str, str] = {
     "rollout+easy": "trimtab.policies.rollout.policy:RolloutEasyPolicy",
     "slurm": "trimtab.policies.slurm.policy:SlurmPolicy",
     "sb3": "trimtab.policies.sb3:SB3Policy",
-    **{name: f"trimtab.policies.peers.policy:{name.replace('-', '_')}" for name in PEERS},
+    "deeprm": "trimtab.policies.peers.policy:deeprm",
+    "rjoub": "trimtab.policies.peers.policy:rjoub",
+    "islam": "trimtab.policies.peers.policy:islam",
+    "islam-dqn": "trimtab.policies.peers.policy:islam_dqn",
+    "islam-reinforce": "trimtab.policies.peers.policy:islam_reinforce",
+    "cheng": "trimtab.policies.peers.policy:cheng",
+    "rlscheduler": "trimtab.policies.peers.policy:rlscheduler",
+    "belgacem": "trimtab.policies.peers.policy:belgacem",
+    "ghasemi": "trimtab.policies.peers.policy:ghasemi",
+}
+# the methods that hierarchy-hmarl is compared with, which borrow of services as rules do -> the
+# learner of each
+PEERS = {
+    "deeprm": "deeprm",
+    "rjoub": "rjoub",
+    "islam": "islam-dqn",
+    "islam-dqn": "islam-dqn",
+    "islam-reinforce": "islam-reinforce",
+    "cheng": "cheng",
+    "rlscheduler": "rlscheduler",
+    "belgacem": "belgacem",
+    "ghasemi": "ghasemi",
 }
 # name -> the learner whose networks it takes
 LEARNER = {"adlro": "adlro", "adlro-drift": "adlro", "dqn": "dqn", "packer": "packer", **PEERS}

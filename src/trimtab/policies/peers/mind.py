@@ -39,7 +39,7 @@ class Tape(NamedTuple):
     act: Array  # (T,) the row chosen, from its first
     job: Array  # (T,)
     time_s: Array  # (T,)
-    count: Array  # (2,) decisions, and as it stood before this pass
+    length: Array  # (2,) decisions, and as it stood before this pass
 
 
 def tape(decisions: int, rows: int, features: int, more: int) -> Tape:
@@ -54,14 +54,14 @@ def tape(decisions: int, rows: int, features: int, more: int) -> Tape:
 @inner
 def keep_place(mind: Mind, tape: Tape) -> None:
     """Note where a pass began."""
-    mind.asked[1], tape.count[1] = mind.asked[0], tape.count[0]
+    mind.asked[1], tape.length[1] = mind.asked[0], tape.length[0]
     mind.memory[1] = mind.memory[0]
 
 
 @inner
 def take_back(mind: Mind, tape: Tape) -> None:
     """The pass will be planned anew: forget what it decided."""
-    mind.asked[0], tape.count[0] = mind.asked[1], tape.count[1]
+    mind.asked[0], tape.length[0] = mind.asked[1], tape.length[1]
     mind.memory[0] = mind.memory[1]
 
 
@@ -106,7 +106,7 @@ def write(
     mind: Mind, tape: Tape, rows: Array, count: int, act: int, job: int, now_s: float
 ) -> None:
     """Put a decision on the tape, where there is room."""
-    at = tape.count[0]
+    at = tape.length[0]
     if at >= tape.act.shape[0]:
         return
     first = tape.ptr[at]
@@ -121,4 +121,4 @@ def write(
             tape.more[at, k * width + d] = mind.memory[0, k, d]
     tape.act[at], tape.job[at], tape.time_s[at] = act, job, now_s
     tape.ptr[at + 1] = first + count
-    tape.count[0] = at + 1
+    tape.length[0] = at + 1

@@ -33,7 +33,7 @@ class Played(NamedTuple):
 
     @classmethod
     def of(cls, tape: Tape, work: Workload, state: Array) -> Played:
-        count = int(tape.count[0])
+        count = int(tape.length[0])
         rows = int(tape.ptr[count])
         return cls(
             tape.rows[:rows], tape.more[:count], tape.ptr[: count + 1], tape.act[:count],

@@ -72,7 +72,7 @@ def test_a_pass_that_is_planned_anew_leaves_nothing_behind(again):
     mind, kept = PEER.mind(THETA), tape(5, 20, 2, 48)
     rows, step = np.arange(8.0).reshape(4, 2), np.arange(1.0, 7.0)
     decided(mind, kept, rows, step, again)
-    assert kept.count[0] == (1 if again else 2) and mind.asked[0] == (0 if again else 1)
+    assert kept.length[0] == (1 if again else 2) and mind.asked[0] == (0 if again else 1)
     assert (mind.memory[0, -1] == (step if again else 2 * step)).all()
     assert kept.ptr[:2].tolist() == [0, 2] and kept.act[0] == 1 and kept.job[0] == 7
     assert kept.rows[:2].tolist() == [[0, 1], [2, 3]]
@@ -82,4 +82,4 @@ def test_a_pass_that_is_planned_anew_leaves_nothing_behind(again):
 def test_a_full_tape_keeps_what_it_has():
     mind, kept = PEER.mind(THETA), tape(1, 20, 2, 48)
     decided(mind, kept, np.zeros((4, 2)), np.ones(6), False)
-    assert kept.count[0] == 1 and kept.job[0] == 7
+    assert kept.length[0] == 1 and kept.job[0] == 7

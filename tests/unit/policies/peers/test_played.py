@@ -21,7 +21,7 @@ def played():
     state = np.zeros(2, STATE)
     state["end_s"], state["evicted"], state["attained_s"] = [100.0, 300.0], [0, 1], [85.0, 510.0]
     kept = tape(3, 8, 2, 0)
-    kept.count[0], kept.ptr[:4] = 3, [0, 2, 4, 6]
+    kept.length[0], kept.ptr[:4] = 3, [0, 2, 4, 6]
     kept.act[:], kept.job[:], kept.time_s[:] = [1, 0, 1], [0, 1, 1], [0.0, 150.0, 250.0]
     kept.rows[:6] = [[1, 0], [2, 0], [3, 0], [4, 4], [5, 0], [6, 6]]
     return Played.of(kept, work, state)
