@@ -36,7 +36,7 @@ class RulePolicy:
 
     def decide(self, snapshot: Snapshot) -> list[Decision]:
         rule, waiting = self.rule, len(snapshot.queue)
-        own = self._own_limit(snapshot) or self._steered(snapshot)
+        own = self.lent(snapshot)
         if own:
             return own
         while True:
@@ -49,6 +49,10 @@ class RulePolicy:
             if not world.head[0]["full"]:
                 return decisions_of(world)
             self._room *= 2
+
+    def lent(self, snapshot: Snapshot) -> list[Decision]:
+        """What is due of the rule's estimate and limits; nothing is decided beside it."""
+        return self._own_limit(snapshot) or self._steered(snapshot)
 
     def _own_limit(self, snapshot: Snapshot) -> list[Decision]:
         """The rule's estimate, limit and patience, where the cluster does not have them yet."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from trimtab.arrays import Array
+from trimtab.build import uniform_profile
 from trimtab.columns import SO_FAR, STATE, TOTALS
 from trimtab.compiled import interruptible
 from trimtab.core import Cluster, Limit, Profile, Status, Workload
@@ -148,6 +149,7 @@ def steer(world: World, steering: Steers, profile: Profile) -> None:
         obey(world, decision)
     if steering.worker is not None:
         world.worker[0] = steering.worker
+        world.tree_seen[:] = -1  # other weights order nodes otherwise
     world.head[0]["alarm_s"] = steering.due_s
 
 
@@ -168,20 +170,32 @@ def run_world(
 ) -> World:
     """Drive a world of one cluster to its end, growing its pools on the way."""
     world = indexed(world, rule.place)
+    conservative = rule.backfill == BACKFILLS["conservative"]
+    run = loop.run_conservative if conservative else loop.run_rule
+    how = (rule.order, rule.place) if conservative else (rule.order, rule.backfill, rule.place)
+    return drive(world, run, (*how, rule.seed), progress, steering, profile)
+
+
+def drive(
+    world: World,
+    run: Any,
+    how: tuple[Any, ...],
+    progress: Callable[[int], None] | None = None,
+    steering: Steers | None = None,
+    profile: Profile | None = None,
+) -> World:
+    """The same by any compiled run(world, cluster, *how, instants), as `loop.run_rule`."""
     jobs = int(world.head[0]["jobs"])
 
     def look() -> None:
         if progress:
             progress(jobs - int(world.head[0]["batch_left"]))
 
-    conservative = rule.backfill == BACKFILLS["conservative"]
-    run = loop.run_conservative if conservative else loop.run_rule
-    how = (rule.order, rule.place) if conservative else (rule.order, rule.backfill, rule.place)
     seen = profile or uniform_profile(world.rate.shape[0], world.rate.shape[1])
     if steering is not None:
         steer(world, steering, seen)
     while True:
-        code = interruptible(run, world, 0, *how, rule.seed, CHUNK, halt=world.halt, look=look)
+        code = interruptible(run, world, 0, *how, CHUNK, halt=world.halt, look=look)
         look()
         if code == loop.DONE:
             return world

@@ -100,8 +100,9 @@ def look(
         if not (same and known.instances == run.instances):
             forget(slot, edge, sums, held, coupling, head, jobs, demand, region, driver, m)
             learn(
-                slot, edge, sums, held, coupling, head, runs, pieces, jobs, demand, region, driver, m
-            )
+                slot, edge, sums, held, coupling, head, runs, pieces, jobs, demand, region,
+                driver, m,
+            )  # fmt: skip
             if slot[m].instances < 0:
                 slot[m].instances = 0
                 return False

@@ -127,5 +127,6 @@ class Steering:
                 self.worker[g, at] += getattr(goal, name)
             patience_s = self.orders.patience_s if math.isnan(goal.patience_s) else goal.patience_s
             share = min(self.orders.limit + goal.limit + self._lenient, MOST)
-            made.append(Limit(share, g, self.orders.estimate if back else "", self.orders.margin + goal.margin, patience_s))
+            margin = self.orders.margin + goal.margin
+            made.append(Limit(share, g, self.orders.estimate if back else "", margin, patience_s))
         return made
