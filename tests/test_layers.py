@@ -95,7 +95,7 @@ ORDER = {
     "policies": [
         {"networks"},
         {"code", "rule", "sb3"},
-        {"baselines", "adlro", "dqn", "forecast", "packer", "rollout", "slurm"},
+        {"baselines", "adlro", "dqn", "forecast", "packer", "peers", "rollout", "slurm"},
         {"__init__"},  # finds a policy by its name
     ],
     "reproduce": [

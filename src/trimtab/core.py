@@ -351,7 +351,9 @@ class Snapshot(NamedTuple):
     reserved: Array | None = None  # (J,) row of gates that the job may pass, -1 = none
     names: Array | None = None  # (N,) of the nodes, as a site's partitions list them
     # where the cluster lends; else no rows of any
-    limit: Array = np.zeros(0)  # (G,) a region's
+    limit: Array = np.zeros(0)  # (G,) a region's, and so are the next two
+    margin: Array = np.zeros(0)  # deviations that a learned estimate adds
+    patience_s: Array = np.zeros(0)  # of crowded nodes, -1 = none is relieved
     estimate: str = ""
     horizon_s: Array = np.zeros(0)  # (H,)
     ahead: Array = np.zeros((0, 0))  # (N, H) kept from jobs that long, beyond what free leaves out

@@ -13,22 +13,38 @@ from trimtab.errors import PolicyError, UnknownName, suggestion
 # name -> "module:function(out, *, command, .., **settings) -> iterator of how far it is"
 BY_NAME: dict[str, str] = {
     "adlro": "trimtab.policies.adlro.training:train_adlro",
+    "belgacem": "trimtab.policies.peers.training:train_belgacem",
+    "cheng": "trimtab.policies.peers.training:train_cheng",
+    "deeprm": "trimtab.policies.peers.training:train_deeprm",
     "dqn": "trimtab.policies.dqn.training:train_dqn",
     "encoder": "trimtab.policies.hierarchy.encoding:train_encoder",
     "forecast": "trimtab.policies.forecast.training:train_forecast",
+    "ghasemi": "trimtab.policies.peers.training:train_ghasemi",
     "hierarchy": "trimtab.policies.hierarchy.training:train_hierarchy",
+    "islam-dqn": "trimtab.policies.peers.training:train_islam_dqn",
+    "islam-reinforce": "trimtab.policies.peers.training:train_islam_reinforce",
     "packer": "trimtab.policies.packer.training:train_packer",
+    "rjoub": "trimtab.policies.peers.training:train_rjoub",
+    "rlscheduler": "trimtab.policies.peers.training:train_rlscheduler",
     "router": "trimtab.serving.training.router:train_router",
     "slim": "trimtab.serving.training.slim:train_slim",
 }
 # name -> "module:dataclass" of the settings that the function takes beside its own
 SETTINGS: dict[str, str] = {
     "adlro": "trimtab.policies.adlro.learner:Settings",
+    "belgacem": "trimtab.policies.peers.training:Settings",
+    "cheng": "trimtab.policies.peers.training:Settings",
+    "deeprm": "trimtab.policies.peers.training:Settings",
     "dqn": "trimtab.policies.dqn.learner:Settings",
     "encoder": "trimtab.policies.hierarchy.encoding:Settings",
     "forecast": "trimtab.policies.forecast.training:Settings",
+    "ghasemi": "trimtab.policies.peers.training:Settings",
     "hierarchy": "trimtab.policies.hierarchy.training:Settings",
+    "islam-dqn": "trimtab.policies.peers.training:Settings",
+    "islam-reinforce": "trimtab.policies.peers.training:Settings",
     "packer": "trimtab.policies.packer.training:Settings",
+    "rjoub": "trimtab.policies.peers.training:Settings",
+    "rlscheduler": "trimtab.policies.peers.training:Settings",
     "router": "trimtab.serving.training.router:RouterSettings",
     "slim": "trimtab.serving.training.slim_learner:Settings",
 }

@@ -44,6 +44,17 @@ OURS = {  # what the policies by name do; other packages' are listed with their 
     "rollout": "plays a few orders of the queue out, by run times guessed from each user's last "
     "jobs, and follows the best; rollout:budget_ms=5,objective=wait sets options",
     "rollout+easy": "the same with EASY backfilling",
+    "deeprm": "learned: DeepRM (2016) starts one of ten waiting jobs or moves on; this and those "
+    "below take an estimate, as in deeprm+p95@0.9, and deeprm:PATH+p95@0.9 what `trimtab train "
+    "deeprm` made",
+    "rjoub": "learned: Rjoub et al. (2021), a Q-network with a memory of the tasks just before",
+    "islam": "learned: Islam et al. (2021) place executors one by one; the better of two agents",
+    "islam-dqn": "its deep Q-network",
+    "islam-reinforce": "its policy gradient",
+    "cheng": "learned: Cheng et al. (2022), a Q-network by price, waiting and type of job",
+    "rlscheduler": "learned: RLScheduler (SC'20) scores every waiting job alike",
+    "belgacem": "learned: Belgacem et al. (2022), tables, an agent a region",
+    "ghasemi": "learned: Ghasemi and Toroghi (2020), a table over levels of load",
     "sb3": "a model of Stable-Baselines3 that learned in our environments: sb3:ppo.zip",
 }
 

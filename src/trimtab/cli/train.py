@@ -42,6 +42,9 @@ on; compare --trace colocated:forecast=mine takes it
 
 `trimtab train packer --out mine --trace pods.csv --cluster nodes.csv` — a placement of shared GPUs
 
+`trimtab train rlscheduler --out mine` — a peer of the hierarchy on colocated; compare
+rlscheduler:mine+peak@0.9 takes it
+
 `trimtab train router --out run --set kind=balanced` — Slim Scheduler's router; run/router.npz
 
 `trimtab train slim --out slim-run --set data=pictures --set compile=true` — a slimmable network
@@ -53,7 +56,11 @@ The same command again goes on where the last one stopped; a larger --steps trai
 )
 def train(
     learner: Annotated[
-        str, typer.Argument(help="What to train: adlro, dqn, forecast, packer, router, slim.")
+        str,
+        typer.Argument(
+            help="What to train: adlro, dqn, forecast, packer, router, slim, or a peer: belgacem, "
+            "cheng, deeprm, ghasemi, islam-dqn, islam-reinforce, rjoub, rlscheduler."
+        ),
     ],
     to: Annotated[
         Path, typer.Option("--out", help="Folder of the checkpoint, network and log."), FOLDER

@@ -7,6 +7,7 @@ named("./mine.py:MyPolicy")        a class or function in a file of yours
 named("package.module:MyPolicy")   the same in a module that can be imported
 named("sb3:ppo.zip")               a model of Stable-Baselines3; the name without sb3: will do
 named("rollout+easy:budget_ms=5")  one with options: pairs between commas
+named("cheng:run+p95@0.9")         a peer with a file of yours, and what it may borrow of services
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 from trimtab.core import Policy
 from trimtab.errors import PolicyError, TrimtabError, UnknownName
 from trimtab.policies import code, networks
-from trimtab.rules.names import ORDERS, parse, unknown
+from trimtab.rules.names import ESTIMATES, FEEDBACK, ORDERS, parse, unknown
 from trimtab.rules.worth import read_weights
 
 # name -> "module:callable(seed) -> Policy"; one with a `path` too takes NAME:PATH, one with
@@ -41,9 +42,31 @@ BY_NAME: dict[str, str] = {
     "rollout+easy": "trimtab.policies.rollout.policy:RolloutEasyPolicy",
     "slurm": "trimtab.policies.slurm.policy:SlurmPolicy",
     "sb3": "trimtab.policies.sb3:SB3Policy",
+    "deeprm": "trimtab.policies.peers.policy:deeprm",
+    "rjoub": "trimtab.policies.peers.policy:rjoub",
+    "islam": "trimtab.policies.peers.policy:islam",
+    "islam-dqn": "trimtab.policies.peers.policy:islam_dqn",
+    "islam-reinforce": "trimtab.policies.peers.policy:islam_reinforce",
+    "cheng": "trimtab.policies.peers.policy:cheng",
+    "rlscheduler": "trimtab.policies.peers.policy:rlscheduler",
+    "belgacem": "trimtab.policies.peers.policy:belgacem",
+    "ghasemi": "trimtab.policies.peers.policy:ghasemi",
+}
+# the methods that hierarchy-hmarl is compared with, which borrow of services as rules do -> the
+# learner of each
+PEERS = {
+    "deeprm": "deeprm",
+    "rjoub": "rjoub",
+    "islam": "islam-dqn",
+    "islam-dqn": "islam-dqn",
+    "islam-reinforce": "islam-reinforce",
+    "cheng": "cheng",
+    "rlscheduler": "rlscheduler",
+    "belgacem": "belgacem",
+    "ghasemi": "ghasemi",
 }
 # name -> the learner whose networks it takes
-LEARNER = {"adlro": "adlro", "adlro-drift": "adlro", "dqn": "dqn", "packer": "packer"}
+LEARNER = {"adlro": "adlro", "adlro-drift": "adlro", "dqn": "dqn", "packer": "packer", **PEERS}
 BY_PATH = "or a policy of yours, such as ./mine.py:MyPolicy, run/dqn.onnx or sb3:ppo.zip"
 FOLDERS, LABEL = re.compile(r"[^,:]*[/\\]"), 24
 MODEL = re.compile(r".+\.zip(,.*)?")
@@ -69,8 +92,10 @@ def named(name: str, seed: int = 0) -> Policy:
 def check(name: str) -> None:
     """Raise what `named` would for a wrong name or file, without making the policy."""
     _, given = _maker(name)
-    base, _, path = _full(name).partition(":")
-    if base == "packer" and path:
+    base, _, path = _full(_parted(name)[0]).partition(":")
+    if base in PEERS:
+        named(name)
+    elif base == "packer" and path:
         read_weights(networks.file_at(path, base))
     elif base in LEARNER and path:
         networks.opened(path, LEARNER[base])
@@ -86,10 +111,15 @@ def check(name: str) -> None:
 
 def file_of(name: str) -> Path | None:
     """The file that a policy by path is: a network of ours, a model, or its code."""
-    base, _, path = _full(name).partition(":")
+    base, _, path = _full(_parted(name)[0]).partition(":")
     if base in LEARNER:
         return networks.file_at(path, LEARNER[base]) if path else None
     return Path(path.partition(",")[0]) if base == "sb3" else code.file_of(name)
+
+
+def trained(name: str) -> bool:
+    """Whether the policy of that name goes by weights that were learned."""
+    return _full(_parted(name)[0]).partition(":")[0] in LEARNER
 
 
 def labels(names: Sequence[str]) -> dict[str, str]:
@@ -97,6 +127,17 @@ def labels(names: Sequence[str]) -> dict[str, str]:
     short = {name: FOLDERS.sub("", name) if len(name) > LABEL else name for name in names}
     shared = [label for label, count in Counter(short.values()).items() if count > 1]
     return {name: name if label in shared else label for name, label in short.items()}
+
+
+def _parted(name: str) -> tuple[str, str]:
+    """The name of a peer without what it borrows, and that: `cheng:run` and `p95@0.9`."""
+    head, *parts = name.split("+")
+    if head.partition(":")[0] not in PEERS:
+        return name, ""
+    at = 0  # a path may have a + too
+    while at < len(parts) and parts[at].partition("@")[0] not in (*ESTIMATES, FEEDBACK):
+        at += 1
+    return "+".join([head, *parts[:at]]), "+".join(parts[at:])
 
 
 def _full(name: str) -> str:
@@ -114,7 +155,7 @@ def _full(name: str) -> str:
 
 def _maker(name: str) -> tuple[Callable[..., Any], dict[str, Any]]:
     """What makes the policy of that name, and with what beside the seed."""
-    name = _full(name)
+    name, borrow = _parted(_full(name))
     base, colon, path = name.partition(":")
     known = {**plugged_in(), **BY_NAME}
     if base not in known:
@@ -144,7 +185,8 @@ def _maker(name: str) -> tuple[Callable[..., Any], dict[str, Any]]:
         )
     if wanted and wanted.default is Parameter.empty and not path:
         raise PolicyError(_missing(base))
-    return made, {wanted.name: path} if wanted and path else {}
+    given = {wanted.name: path} if wanted and path else {}
+    return made, given | ({"borrow": borrow} if borrow else {})
 
 
 def _missing(base: str) -> str:

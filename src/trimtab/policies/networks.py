@@ -9,7 +9,19 @@ from trimtab.errors import PolicyError
 from trimtab.files.formats import kind_of
 
 # learner: what it leaves in its folder
-WRITTEN = {"adlro": "adlro.onnx", "dqn": "dqn.onnx", "packer": "packer.json"}
+WRITTEN = {
+    "adlro": "adlro.onnx",
+    "dqn": "dqn.onnx",
+    "packer": "packer.json",
+    "deeprm": "deeprm.npz",
+    "rjoub": "rjoub.npz",
+    "islam-dqn": "islam-dqn.npz",
+    "islam-reinforce": "islam-reinforce.npz",
+    "cheng": "cheng.npz",
+    "rlscheduler": "rlscheduler.npz",
+    "belgacem": "belgacem.npz",
+    "ghasemi": "ghasemi.npz",
+}
 MARKS = {"adlro": "features", "dqn": "layout"}  # learner: what its file tells of itself
 
 

@@ -19,7 +19,7 @@ from trimtab.claims import finite
 from trimtab.errors import PolicyError, TraceError
 from trimtab.metrics import interval, measure
 from trimtab.play import check_suits, play
-from trimtab.policies import named
+from trimtab.policies import named, trained
 from trimtab.reproduce.tables import Row, mean_row, row
 from trimtab.reproduce.trials import Trial
 from trimtab.rules.names import FEEDBACK, at_limit, foretells, learned, turned
@@ -166,7 +166,7 @@ def between(low: Point, high: Point, part: float) -> Point:
 
 def best_of(at: Mapping[str, Point]) -> str:
     """The cheapest that neither foretells nor was learned; "" = none."""
-    rules = [name for name in at if not foretells(name) and not learned(name)]
+    rules = [name for name in at if not (foretells(name) or learned(name) or trained(name))]
     return min(rules, key=lambda name: at[name].cost(), default="")
 
 

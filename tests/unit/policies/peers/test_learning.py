@@ -1,0 +1,120 @@
+"""Each learner finds the better of several rows, and a training goes on where it stopped."""
+
+import numpy as np
+import pytest
+import torch
+
+from trimtab.policies.peers import rlscheduler
+from trimtab.policies.peers.kinds import BY_NAME, TABLE
+from trimtab.policies.peers.learning import Learner, Round, against_time
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    torch.set_num_threads(1)
+
+
+def bandit(peer, seed, theta=None, many=400):
+    """Decisions among three rows, of which the one with the largest first number is worth 1."""
+    rng = np.random.default_rng(seed)
+    act = rng.integers(0, 3, many)
+    if peer.learner == TABLE:
+        rows = np.tile([[3.0, 0], [5.0, 0], [9.0, 0]], (many, 1))
+        good = act == 2
+    else:
+        rows = rng.uniform(0, 1, (3 * many, peer.features))
+        good = act == rows[:, 0].reshape(many, 3).argmax(1)
+    steps = peer.memory[0] * peer.memory[1]
+    return Round(
+        rows.astype(np.float32), np.zeros((many, steps), np.float32), 3 * np.arange(many + 1), act,
+        good.astype(float), np.zeros(many, np.int64), np.arange(many) * 1.0,
+        np.arange(many) == many - 1,
+    )  # fmt: skip
+
+
+def rightly(learner, peer):
+    """The share of new decisions in which the best row scores best."""
+    done = bandit(peer, 99)
+    rows, owner = done.rows_of(np.arange(len(done.act)))
+    if peer.learner == TABLE:
+        value = learner.theta[done.rows[:, 0].astype(int)]
+        return float((value.reshape(-1, 3).argmax(1) == 2).mean())
+    weights = torch.tensor(learner.theta, dtype=torch.float32)
+    with torch.no_grad():
+        value = learner._scores(weights, done, rows, owner).numpy().reshape(-1, 3)
+    return float((value.argmax(1) == done.rows[:, 0].reshape(-1, 3).argmax(1)).mean())
+
+
+@pytest.mark.parametrize("name", ["cheng", "rjoub", "islam-reinforce", "rlscheduler", "ghasemi"])
+def test_a_learner_finds_the_row_that_is_worth_more(name):
+    peer = BY_NAME[name]._replace(gamma=0.0)
+    learner = Learner(peer, 0.005, 0)
+    for seed in range(12):
+        learner.learn(bandit(peer, seed), np.random.default_rng(seed))
+    assert rightly(learner, peer) > 0.8  # at random a third
+
+
+def test_deeprm_learns_which_slot_to_start():
+    peer, many = BY_NAME["deeprm"], 400
+    learner, rng = Learner(peer, 0.005, 0), np.random.default_rng(0)
+    for _ in range(25):
+        rows = np.zeros((many, peer.features + peer.masked), np.float32)
+        busy = rng.integers(0, 2, many)
+        rows[:, 0] = busy
+        rows[:, peer.features : peer.features + 2] = 1  # the first two slots; or to move on
+        done = Round(
+            rows, np.zeros((many, 0), np.float32), np.arange(many + 1), busy, np.zeros(many),
+            np.zeros(many, np.int64), np.zeros(many), np.zeros(many, bool),
+        )  # fmt: skip
+        weights = torch.tensor(learner.theta, dtype=torch.float32)
+        chance = [
+            learner._chances(weights, done._replace(act=np.full(many, act)), np.arange(many))[0]
+            for act in (0, 1, 10)
+        ]
+        ends = torch.stack(chance).exp().numpy().cumsum(0)
+        act = np.array([0, 1, 10])[np.minimum((rng.uniform(size=many) > ends).sum(0), 2)]
+        learner.learn(done._replace(act=act, worth=(act == busy) * 1.0), rng)
+    right, _ = learner._chances(weights, done, np.arange(many))
+    assert float(right.exp().mean()) > 0.8  # at first a third
+
+
+def test_a_cell_moves_to_what_it_brought_and_the_best_that_follows():
+    peer = BY_NAME["ghasemi"]._replace(gamma=0.5)
+    learner = Learner(peer, 1.0, 0)  # a visit is enough: 50 x rate, at most 1
+    learner.theta[9] = 4.0
+    done = Round(
+        np.array([[3, 0], [5, 0], [5, 0], [9, 0]], np.float32), np.zeros((2, 0), np.float32),
+        np.array([0, 2, 4]), np.array([0, 0]), np.array([1.0, 2.0]), np.zeros(2, np.int64),
+        np.zeros(2), np.array([False, True]),
+    )  # fmt: skip
+    learner.learn(done, np.random.default_rng(0))
+    assert learner.theta[[3, 5, 9]].tolist() == [1.0 + 0.5 * 4.0, 2.0, 4.0]
+
+
+def test_a_refusal_is_learned_by_every_agent_that_was_asked():
+    learner = Learner(BY_NAME["belgacem"]._replace(gamma=0.0), 1.0, 0)
+    done = Round(
+        np.array([[3, 0], [30, 19], [0, 0]], np.float32), np.zeros((1, 0), np.float32),
+        np.array([0, 3]), np.array([2]), np.array([-1.0]), np.zeros(1, np.int64), np.zeros(1),
+        np.array([True]),
+    )  # fmt: skip
+    learner.learn(done, np.random.default_rng(0))
+    assert np.flatnonzero(learner.theta).tolist() == [0, 19]
+
+
+def test_the_baseline_is_the_mean_at_that_time_of_that_scene():
+    done = bandit(BY_NAME["cheng"], 0, many=4)._replace(
+        worth=np.array([1.0, 3.0, 5.0, 5.0]), scene=np.array([0, 0, 1, 1]), time_s=np.zeros(4)
+    )
+    assert np.allclose(against_time(done), [-np.sqrt(2), np.sqrt(2), 0, 0])
+
+
+def test_chances_of_a_choice_add_up_to_one():
+    peer = BY_NAME["rlscheduler"]
+    learner, done = Learner(peer, 0.001, 0), bandit(BY_NAME["rlscheduler"], 0, many=5)
+    weights = torch.tensor(learner.theta, dtype=torch.float32)
+    total = sum(
+        learner._chances(weights, done._replace(act=np.full(5, act)), np.arange(5))[0].exp()
+        for act in range(3)
+    )
+    assert np.allclose(total.numpy(), 1.0, atol=1e-5) and rlscheduler.WINDOW == 128
