@@ -5,9 +5,9 @@ import pytest
 from tests.worlds import Logged
 
 from trimtab.policies.rule import RulePolicy
-from trimtab.rules import index
-from trimtab.rules.index import index_of
 from trimtab.rules.names import PLACES, parse
+from trimtab.rules.nodes import index
+from trimtab.rules.nodes.index import index_of
 from trimtab.rules.plan import decide
 from trimtab.rules.seen import world_of
 from trimtab.run import run

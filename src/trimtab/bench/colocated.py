@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from trimtab.bench import inputs
 from trimtab.bench.cases import Measured, Setup, best_s
-from trimtab.rules.index import indexed
 from trimtab.rules.names import parse
+from trimtab.rules.nodes.index import indexed
 from trimtab.rules.plan import decide
 from trimtab.rules.world import World
 from trimtab.sim import kernel, loop

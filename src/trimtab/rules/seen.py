@@ -7,7 +7,7 @@ import numpy as np
 from trimtab.arrays import Array
 from trimtab.core import Decision, Snapshot, Start, Stop
 from trimtab.rules import compat
-from trimtab.rules.index import index_of
+from trimtab.rules.nodes.index import index_of
 from trimtab.rules.place import FIRST
 from trimtab.rules.world import CONF, ENTRY, HEAD, World
 from trimtab.rules.worth import shipped

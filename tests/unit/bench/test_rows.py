@@ -14,7 +14,6 @@ from trimtab.errors import TraceError, UnknownName
 from trimtab.sim import packing
 from trimtab.sim.world import check_hostable
 
-
 BY_NAME = GROUPS["engine"]
 
 

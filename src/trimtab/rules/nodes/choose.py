@@ -6,7 +6,7 @@ from trimtab.arrays import Array
 from trimtab.compiled import inner
 from trimtab.rules import bits
 from trimtab.rules.fit import choose_devices, fits, has_amounts, link_rate, slots, take
-from trimtab.rules.index import best_of, is_indexed
+from trimtab.rules.nodes.index import best_of, is_indexed
 from trimtab.rules.place import FIRST, NOWHERE, eligible, score
 from trimtab.rules.sort import heap_up, sift
 from trimtab.rules.world import World
