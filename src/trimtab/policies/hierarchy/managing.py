@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ from trimtab.policies.hierarchy.goals import GOALS
 from trimtab.policies.hierarchy.manager import FILE, Manager, write_manager
 from trimtab.policies.hierarchy.rollouts import examples
 from trimtab.policies.hierarchy.sight import MACHINE, REGION
-from trimtab.policies.hierarchy.stage import AND, staged
+from trimtab.policies.hierarchy.stage import AND, Stage, staged
 from trimtab.policies.hierarchy.weights import read_orders
 from trimtab.training.kept import read_kept, write_kept
 
@@ -37,6 +38,8 @@ FREE = ("steps", "workers", "held", "rounds", "judges")
 MARGINS = (0.0, 0.02, 0.05, 0.1, 0.2)
 MOST_WORTH = 3.0  # rollouts that say more than that are held to it
 NONE = 1e9  # a margin that no goal promises
+MOST_REGIONS = 16
+KEEP_EVERY = 16  # scenes
 KEPT = ("machine", "region", "of", "link", "look", "at", "goal", "worth", "begins", "scene")
 
 
@@ -94,8 +97,10 @@ def train_manager(
     done, spent_s = (int(kept["done"]), float(kept["spent_s"])) if kept else (0, 0.0)
     began_s = time.perf_counter() - spent_s
     nothing = dict.fromkeys(Progress._fields, math.nan)
-    todo = [FIRST_SEED + 10_000 * seed + n for n in range(done, on.steps)]
-    todo += [HELD_SEED + 10_000 * seed + n for n in range(on.held)] if done < on.steps else []
+    known = set(np.unique(rolls["scene"]).tolist()) if rolls else set()
+    todo = [HELD_SEED + 10_000 * seed + n for n in range(on.held)]
+    todo += [FIRST_SEED + 10_000 * seed + n for n in range(on.steps)]
+    todo = [one for one in todo if one not in known]
     if todo:
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(on.workers or os.cpu_count() or 1, spawn) as pool:
@@ -103,9 +108,9 @@ def train_manager(
             asked = [(trace, kind, one, on, out) for kind, one in zip(split, todo)]
             for number, found in enumerate(pool.map(rolled, asked)):
                 rolls = joined(rolls, found)
-                done = min(done + 1, on.steps)
+                done += todo[number] < HELD_SEED
                 wall_s = time.perf_counter() - began_s
-                if number % 16 == 15 or number + 1 == len(todo):
+                if number % KEEP_EVERY == KEEP_EVERY - 1 or number + 1 == len(todo):
                     write_kept(out, made, {**rolls, "done": done, "spent_s": wall_s})
                 yield Progress(**{**nothing, "step": done, "steps": on.steps, "wall_s": wall_s})
     judged = rolls["scene"] >= HELD_SEED
@@ -147,9 +152,6 @@ def padded(link: Array) -> Array:
     return np.pad(link, ((0, 0), (0, MOST_REGIONS - len(link))))
 
 
-MOST_REGIONS = 16
-
-
 def joined(old: dict[str, Array], new: dict[str, Array]) -> dict[str, Array]:
     """Rollouts of more scenes: rows of regions and looks go on counting."""
     if not old:
@@ -186,7 +188,8 @@ class Net(nn.Module):
         of = rows["of"]
         mean = torch.zeros(count, hidden).index_add_(0, of, seen)
         size = torch.zeros(count).index_add_(0, of, torch.ones(len(of)))
-        most = torch.zeros(count, hidden).index_reduce_(0, of, seen, "amax")
+        wide = of[:, None].expand(-1, hidden)
+        most = torch.zeros(count, hidden).scatter_reduce(0, wide, seen, "amax")
         pooled = torch.cat((mean / size[:, None].clamp(min=1), most, scaled[1]), 1)
         first = torch.relu(self.region(pooled))
         looks = int(rows["look"].max()) + 1
@@ -272,7 +275,8 @@ def chosen(
         best = (NONE, 0.0, 0.0)
         for margin in MARGINS:
             sure = Manager(**{**vars(manager), "margin": margin})
-            played = np.array(list(pool.map(lambda one: one.played(orders, sure), stages)))
+            play = partial(Stage.played, orders=orders, manager=sure)
+            played = np.array(list(pool.map(play, stages)))
             harm = np.log((played[:, 1].mean() + FLOOR) / (plain[:, 1].mean() + FLOOR))
             change = played[:, 0] - plain[:, 0] + on.price * harm
             error = float(change.std(ddof=1) / math.sqrt(len(change))) if len(change) > 1 else 0.0
