@@ -13,8 +13,9 @@ from trimtab.rules import bits
 from trimtab.rules.fit import amount, forget_freed, next_edge, touch
 from trimtab.sim.evict import come_back, evict_due, next_eviction
 from trimtab.sim.lend import foretell, lay_out, look_ahead, read_regions, read_use, varies
-from trimtab.sim.life import cancel, enqueue, fail_job, finish_run, kill_run, submit
+from trimtab.sim.life import cancel, enqueue, fail_job, finish_run, kill_run, settle_in, submit
 from trimtab.sim.log import (
+    BLOCKED,
     CANCELLED,
     E_FAILED,
     E_STARTED,
@@ -152,6 +153,13 @@ def node_down(w, c, node):
     while state.piece >= 0:
         run = w.pieces[c, state.piece].run
         job = w.runs[c, run].job
+        if w.truth[c, job].service == 1 and w.truth[c, job].pinned > 0:
+            w.head[c].active -= 1
+            kill_run(w, c, run)  # it comes back with its node
+            w.state[c, job].status = BLOCKED
+            w.head[c].pinned += 1
+            note(w, c, E_STOPPED, job, node, 0, 0, run, NODE_FAILED)
+            continue
         w.state[c, job].tries += 1
         if w.state[c, job].tries > w.conf[0].retries:
             fail_job(w, c, job, RETRIES)
@@ -184,6 +192,11 @@ def node_up(w, c, node):
     w.head[c].calm = w.head[c].settled = 0
     change_load(w, c, node, 0.0, 0.0)
     note(w, c, E_STARTED, -1, node, 0, 0, -1, NODE_UP)
+    for job in range(w.head[c].submitted):
+        own = w.truth[c, job].pinned == node + 1 and w.truth[c, job].service == 1
+        if own and w.state[c, job].status == BLOCKED:
+            w.head[c].pinned -= 1
+            settle_in(w, c, job)
 
 
 @inner

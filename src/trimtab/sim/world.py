@@ -13,12 +13,20 @@ from trimtab.columns import JOB, NODE, NODE_STATE, PIECE, RUN, SO_FAR, STATE, TO
 from trimtab.core import Cluster, Mix, Profile, Workload
 from trimtab.errors import TraceError
 from trimtab.rules import compat
-from trimtab.rules.world import CONF, ENTRY, HEAD, LOG, OUTAGE, World
+from trimtab.rules.world import CONF, ENTRY, FIELDS, HEAD, LOG, OUTAGE, World
 from trimtab.rules.worth import shipped
 from trimtab.sim.lending import check_lending, estimate_of, lending_arrays, lending_conf
 from trimtab.site import GATE, WHOLE
 
 CELLS = 1_000_000  # of requests and kinds of node that are looked at together
+
+# what a run never writes, so that copies of a world share it
+SHARED = (
+    *("jobs", "demand", "truth", "nodes", "capacity", "capacity_sum", "child_ptr", "child_idx"),
+    *("rank", "line", "patterns", "foreseen", "cast", "usual", "net_first", "net_middle"),
+    *("net_last", "cancel", "outage", "mix_jobs", "mix_demand", "mix_share", "rate", "slow"),
+    *("scale", "draw", "quality", "link", "curve", "horizon"),
+)
 
 
 @dataclass(frozen=True)
@@ -402,6 +410,12 @@ def grown(world: World, *, runs: int = 0, pieces: int = 0, log: int = 0) -> Worl
         entry=wider("entry", pieces),
         log=wider("log", log),
     )
+
+
+def copied(world: World) -> World:
+    """A world of its own that goes on from here; what is never written is shared."""
+    mine = (name for name in FIELDS if name not in SHARED)
+    return world.replaced(**{name: np.array(getattr(world, name)) for name in mine})
 
 
 def link_free(slots: Array, link: str, head: Array, first: str, count: str, start: int) -> None:

@@ -1,14 +1,13 @@
 """The hierarchy as a policy: a manager that sets goals, workers that place, an encoder that sees.
 
 named("hierarchy")                       the shipped weights
-named("hierarchy@0.9")                   at a limit of your own; goals move it up and down
+named("hierarchy+encoder@0.9")           at a limit of your own; goals move it up and down
 named("hierarchy:run")                   what `trimtab train hierarchy --out run` made
-named("hierarchy+no-manager")            an ablation; also no-encoder, no-compatibility
+named("hierarchy-no-manager")            an ablation; also no-encoder, no-compatibility
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -19,7 +18,8 @@ from trimtab.core import Cluster, Profile, Workload
 from trimtab.policies.hierarchy.goals import NAMES
 from trimtab.policies.hierarchy.manager import read_manager
 from trimtab.policies.hierarchy.steering import Look, Steering
-from trimtab.policies.hierarchy.weights import Orders, read_orders
+from trimtab.policies.hierarchy.weights import LEARNER, Orders, read_orders
+from trimtab.policies.networks import file_at
 from trimtab.policies.rule import RulePolicy
 
 if TYPE_CHECKING:
@@ -34,16 +34,16 @@ class HierarchyPolicy(RulePolicy):
 
     without = ""
 
-    def __init__(self, path: str = "", seed: int = 0, limit: float = math.nan) -> None:
-        orders = read_orders(path, self.without)
-        if not math.isnan(limit):
-            orders = orders.at(limit)
-        managed = self.without != "manager"
+    def __init__(self, path: str = "", seed: int = 0, borrow: str = "") -> None:
+        folder = file_at(path, LEARNER).parent if path else ""
+        orders = read_orders(folder, self.without).borrowing(borrow)
         self.orders: Orders = orders
-        estimate, patience_s = f"{orders.estimate}@{orders.limit:g}", orders.patience_s
-        super().__init__(f"{RULE}+{estimate}+relieve@{patience_s:g}", seed)
-        self.name = f"hierarchy+no-{self.without}" if self.without else "hierarchy"
-        self._looking = Steering(orders, read_manager(path) if managed else None)
+        lent = f"{orders.estimate}@{orders.limit:g}+relieve@{orders.patience_s:g}"
+        super().__init__(f"{RULE}+{lent}", seed)
+        name = f"hierarchy-no-{self.without}" if self.without else "hierarchy"
+        self.name = f"{name}+{borrow}" if borrow else name
+        manager = None if self.without == "manager" else read_manager(folder)
+        self._looking = Steering(orders, manager)
         self._steering, self._worker = self._looking, orders.worker
 
     @property

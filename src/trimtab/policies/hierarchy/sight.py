@@ -98,6 +98,7 @@ def look(view: Any, graph: Graph, memory: Memory | None) -> tuple[Sight, Memory]
 def waiting(view: Any) -> Array:
     """The last columns of REGION, which all regions share."""
     queue = np.asarray(view.queue)
+    queue = queue[np.isfinite(view.jobs["request_s"][queue])]  # services come back by themselves
     begun = view.runs["start_s"][view.running]
     jobs = view.jobs[view.runs["job"][view.running]]
     batch = begun[np.isfinite(jobs["request_s"])] if len(begun) else begun

@@ -9,9 +9,12 @@ import numpy as np
 from trimtab.core import Cluster, Workload
 from trimtab.errors import TraceError
 from trimtab.metrics import Result, measure
+from trimtab.policies.hierarchy.manager import Manager
+from trimtab.policies.hierarchy.steering import Steering
 from trimtab.policies.hierarchy.weights import Orders
 from trimtab.reproduce.frontier import HARM, cost
 from trimtab.rules.names import parse
+from trimtab.rules.world import World
 from trimtab.sim import kernel, loop
 from trimtab.sim.lend import set_care, set_limit
 from trimtab.sim.lending import estimate_of
@@ -34,17 +37,23 @@ class Stage:
     cluster: Cluster
     models: Models
 
-    def played(self, orders: Orders) -> tuple[float, float]:
-        """The log of the cost and the share of added harm under these orders."""
+    def world(self, orders: Orders) -> World:
+        """Laid out at its beginning, under these orders in every region."""
+        worker = np.tile(orders.worker, (len(self.cluster.regions), 1))
         world = make_world(
-            [self.work], [self.cluster], self.scene.profile, self.models, worker=orders.worker
+            [self.work], [self.cluster], self.scene.profile, self.models, worker=worker
         )
-        rule = parse(RULE)
-        loop.set_rank(world, 0, rule.order)
+        loop.set_rank(world, 0, parse(RULE).order)
         kernel.reset(world, 0)
         set_limit(world, 0, -1, orders.limit, estimate_of(orders.estimate))
         set_care(world, 0, -1, orders.margin, orders.patience_s)
-        left = left_in(run_world(world, rule), None, 0.0)
+        return world
+
+    def played(self, orders: Orders, manager: Manager | None = None) -> tuple[float, float]:
+        """The log of the cost and the share of added harm under these orders."""
+        steering = Steering(orders, manager)
+        world = run_world(self.world(orders), parse(RULE), None, steering, self.scene.profile)
+        left = left_in(world, None, 0.0)
         if left.arrived is None or int(world.head[0]["waiting"]):
             return WORST
         found = measure(

@@ -82,7 +82,7 @@ def train_hierarchy(
     """
     out, on = Path(out), Settings(**settings).check()
     made = {"trace": trace, "seed": seed, **asdict(on)}
-    first = read_orders("").without(on.without)
+    first = read_orders(without=on.without)
     names, widths = first.free()
     search = Evolution(np.zeros(len(names)), on.sigma, population=on.population, seed=seed)
     kept = read_kept(out, made, FREE, (*search.state(), "best", "spent_s"))

@@ -16,7 +16,7 @@ from trimtab.files import write_whole
 from trimtab.rules import compat
 from trimtab.rules.compat import SHIPPED, WEIGHTS, weights_in
 from trimtab.rules.held import held_in, made_by, remedy
-from trimtab.rules.names import MOST_LIMIT
+from trimtab.rules.names import MOST_LIMIT, parse
 
 LEARNER = compat.LEARNER
 FILE = SHIPPED.name
@@ -29,6 +29,7 @@ WIDTHS = {
 }
 MATCHING = ("cosine", "speed", "neighbours", "general", "memory")  # terms of compatibility
 LONGEST_S = 1e4  # patience
+BLIND = "peak"  # the estimate without encoding: as the best rule has it
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Orders:
     margin: float
     patience_s: float
     worker: Array  # (1, weights) of rules.compat
+    estimate: str = "encoder"  # how services' use is foreseen
     off: str = ""  # of WITHOUT
 
     def without(self, part: str) -> Orders:
@@ -48,12 +50,18 @@ class Orders:
         worker = self.worker.copy()
         if part == "compatibility":
             worker[:, [list(WEIGHTS).index(name) for name in MATCHING]] = 0.0
-        return replace(self, worker=worker, off=part)
+        estimate = BLIND if part == "encoder" else self.estimate
+        return replace(self, worker=worker, estimate=estimate, off=part)
 
-    @property
-    def estimate(self) -> str:
-        """How services' use is foreseen; without encoding as the best rule does it."""
-        return "peak" if self.off == "encoder" else "encoder"
+    def borrowing(self, borrow: str) -> Orders:
+        """The same with an estimate, and a limit behind it, as rules write them: encoder@0.9."""
+        if not borrow:
+            return self
+        rule = parse(f"fcfs+{borrow}")
+        limit = self.limit if math.isnan(rule.limit) else rule.limit
+        patience_s = self.patience_s if math.isnan(rule.patience_s) else rule.patience_s
+        estimate = rule.estimate or self.estimate
+        return replace(self, estimate=estimate, limit=limit, patience_s=patience_s)
 
     def free(self) -> tuple[tuple[str, ...], Array]:
         """What a search may move, and by how much in a step."""
@@ -78,11 +86,18 @@ class Orders:
         return replace(self, worker=worker, **care)
 
 
-def read_orders(path: str | Path) -> Orders:
-    """The orders of a file, or of the folder of a training; "" = the shipped ones."""
+def read_orders(path: str | Path = "", without: str = "") -> Orders:
+    """The orders of a file, or of the folder of a training; "" = the shipped ones. An ablation has
+    its own where the file holds some for it.
+    """
     place = Path(path) if path else SHIPPED
     place = place / FILE if place.is_dir() else place
     held = held_in(place, LEARNER)
+    apart = held.get("without", {}).get(without) if without else held
+    return _orders(apart or held, place).without(without)
+
+
+def _orders(held: dict[str, Any], place: Path) -> Orders:
     given = held.get("care")
     if not isinstance(given, dict) or list(given) != list(CARE):
         raise PolicyError(f"{place}: care is not {', '.join(CARE)} in turn; {remedy(LEARNER)}")
@@ -96,8 +111,15 @@ def read_orders(path: str | Path) -> Orders:
 
 
 def write_orders(path: str | Path, orders: Orders, **about: Any) -> None:
-    """Write orders, with what else is to be known of them."""
+    """Write orders, with what else is to be known of them; an ablation's beside the whole's."""
+    held = {"made_by": made_by(LEARNER), **about, **_told(orders)}
+    if orders.off:
+        held = {"made_by": made_by(LEARNER), **about, **_told(read_orders())}
+        held["without"] = {orders.off: _told(orders)}
+    write_whole(path, json.dumps(held, indent=1) + "\n")
+
+
+def _told(orders: Orders) -> dict[str, Any]:
     care = {name: round(float(getattr(orders, name)), 6) for name in CARE}
     worker = {name: round(float(v), 6) for name, v in zip(WEIGHTS, orders.worker[0])}
-    held = {"made_by": made_by(LEARNER), **about, "care": care, "worker": worker}
-    write_whole(path, json.dumps(held, indent=1) + "\n")
+    return {"care": care, "worker": worker}
