@@ -23,6 +23,7 @@ from trimtab.traces.scenes.scene import open_scene
 def always(monkeypatch):
     """Few nodes get an index too."""
     monkeypatch.setattr(index, "LEAST", 1)
+    monkeypatch.setattr(index, "LOOKS", 0)
     monkeypatch.setattr(index, "MEAN", 0)
 
 
@@ -142,5 +143,7 @@ def test_few_nodes_and_nodes_all_unlike_are_scanned():
     swift = PLACES["swift"]
     assert index_of(nodes, capacity, 6, swift)["tree"].shape[1] == 6
     assert not index_of(nodes[:200], capacity[:200], 6, swift)
+    assert not index_of(nodes, capacity, 6, swift, jobs=100)
+    assert index_of(nodes, capacity, 6, swift, jobs=1000)
     assert not index_of(nodes, capacity, 6, PLACES["best"])
     assert not index_of(nodes, capacity + np.arange(300)[:, None], 6, swift)

@@ -32,13 +32,18 @@ from trimtab.rules.world import BUCKET, World
 BLOCK = 8  # nodes of a leaf
 LEAST = 256  # nodes: a scan of fewer costs less
 MEAN = 16  # nodes a bucket, at least
+LOOKS = 100_000  # at a node by scans: fewer cost less than to make an index
 KEYED = (PLACES["calm"], PLACES["swift"], PLACES["worker"])
 
 
-def index_of(nodes: Array, capacity: Array, horizons: int, place: int) -> dict[str, Array]:
-    """The arrays of an index of these nodes (N,) for a place; none where a scan costs less."""
+def index_of(
+    nodes: Array, capacity: Array, horizons: int, place: int, jobs: float = np.inf
+) -> dict[str, Array]:
+    """The arrays of an index of these nodes (N,) for a place, from which so many jobs are to be
+    placed; none where scans cost less.
+    """
     count, resources = capacity.shape
-    if place not in KEYED or count < LEAST:
+    if place not in KEYED or count < LEAST or jobs * count < LOOKS:
         return {}
     table = np.column_stack((nodes["region"], nodes["kind"], nodes["driver"], capacity))
     _, bucket, size = np.unique(table, axis=0, return_inverse=True, return_counts=True)
