@@ -13,6 +13,7 @@ import torch
 from numpy.random import Generator
 
 from trimtab.arrays import Array
+from trimtab.policies.peers import deeprm
 from trimtab.policies.peers.kinds import DQN, PPO, REINFORCE, TABLE, Peer
 from trimtab.policies.peers.nets import count, count_lstm
 from trimtab.policies.peers.played import Played
@@ -33,6 +34,7 @@ class Round(NamedTuple):
     worth: Array  # (T,)
     scene: Array  # (T,) which it was played on
     time_s: Array  # (T,)
+    standing: Array  # (T,) how bad things stood already
     last: Array  # (T,) whether the scene ends behind it
 
     @classmethod
@@ -50,6 +52,7 @@ class Round(NamedTuple):
             np.concatenate([peer.worth(one) for one, _ in kept]),
             np.concatenate([np.full(len(one.act), scene) for one, scene in kept]),
             np.concatenate([one.time_s for one, _ in kept]),
+            np.concatenate([one.standing() for one, _ in kept]),
             np.concatenate(last),
         )
 
@@ -65,7 +68,7 @@ class Learner:
     """A peer's weights and what moves them."""
 
     def __init__(self, peer: Peer, rate: float, seed: int) -> None:
-        self.peer, self.rate, self.seed = peer, rate, seed
+        self.peer, self.rate, self.pace = peer, rate, rate
         rng = np.random.default_rng([seed, 7])
         self.theta = first_weights(peer, rng)
         self.critic_sizes = (peer.features + 1, CRITIC, 1)
@@ -82,8 +85,9 @@ class Learner:
         self.theta, self.critic = np.array(held["theta"]), np.array(held["critic"])
         self.moments, self.steps = np.array(held["moments"]), int(held["gradients"])
 
-    def learn(self, done: Round, rng: Generator) -> None:
-        """Take in one round."""
+    def learn(self, done: Round, rng: Generator, left: float = 1.0) -> None:
+        """Take in one round; steps shrink with what is left of the training."""
+        self.pace = self.rate * left
         teach = {TABLE: self._table, DQN: self._dqn, REINFORCE: self._reinforce, PPO: self._ppo}
         teach[self.peer.learner](done, rng)
 
@@ -97,7 +101,7 @@ class Learner:
         self.moments[1] += 0.001 * (found**2 - self.moments[1])
         mean = self.moments[0] / (1 - 0.9**self.steps)
         square = self.moments[1] / (1 - 0.999**self.steps)
-        moved = self.rate * mean / (np.sqrt(square) + 1e-8)
+        moved = self.pace * mean / (np.sqrt(square) + 1e-8)
         self.theta = self.theta - moved[: len(self.theta)]
         self.critic = self.critic - moved[len(self.theta) :]
 
@@ -137,7 +141,7 @@ class Learner:
         at, what = np.concatenate(cell), np.concatenate(value)
         many = np.bincount(at, minlength=len(self.theta))
         mean = np.bincount(at, what, len(self.theta)) / np.maximum(many, 1)
-        part = 1 - (1 - min(STEP * self.rate, 1.0)) ** np.minimum(many, 50)
+        part = 1 - (1 - min(STEP * self.pace, 1.0)) ** np.minimum(many, 50)
         self.theta = self.theta + part * (mean - self.theta)
 
     def _dqn(self, done: Round, rng: Generator) -> None:
@@ -156,6 +160,8 @@ class Learner:
         advantage = against_time(done)
         for some in batches(len(done.act), rng):
             weights = self._weights()
+            if self.peer.masked:
+                done = shuffled(self.peer, done, rng)
             chosen, entropy = self._chances(weights, done, some)
             gain = torch.tensor(advantage[some], dtype=torch.float32) * chosen
             self._step(-(gain.mean() + ENTROPY * entropy), weights)
@@ -264,12 +270,31 @@ def batches(many: int, rng: Generator) -> list[Array]:
     return [np.sort(part) for part in np.array_split(rng.permutation(many), BATCHES) if len(part)]
 
 
+def shuffled(peer: Peer, done: Round, rng: Generator) -> Round:
+    """The same decisions with the slots of each in another order: what holds for one slot is
+    learned for all.
+    """
+    slots, first = peer.masked, peer.features - 2 - peer.masked * deeprm.PER_JOB
+    turn = rng.permuted(np.tile(np.arange(slots), (len(done.act), 1)), axis=1)
+    rows = done.rows.copy()
+    jobs = rows[:, first : peer.features - 2].reshape(len(rows), slots, -1)
+    at = np.arange(len(rows))[:, None]
+    rows[:, first : peer.features - 2] = jobs[at, turn].reshape(len(rows), -1)
+    rows[:, peer.features :] = rows[:, peer.features :][at, turn]
+    back = np.argsort(turn, axis=1)
+    act = np.where(done.act < slots, back[at[:, 0], np.minimum(done.act, slots - 1)], slots)
+    return done._replace(rows=rows, act=act)
+
+
 def against_time(done: Round) -> Array:
     """(T,) how much better each decision's worth is than at that time of the scene in the mean of
-    its runs, in deviations.
+    its runs, in deviations; what comes of how things stood already is taken off.
     """
     slot = (done.time_s / GRID_S).astype(np.int64)
     _, at = np.unique(done.scene * (slot.max() + 1) + slot, return_inverse=True)
-    mean = np.bincount(at, done.worth) / np.bincount(at)
-    above = done.worth - mean[at]
+    many = np.bincount(at)
+    worth, stood = (
+        values - (np.bincount(at, values) / many)[at] for values in (done.worth, done.standing)
+    )
+    above = worth - stood * (worth @ stood) / (stood @ stood + 1e-9)
     return np.asarray(above / (above.std() + 1e-9))

@@ -14,7 +14,7 @@ from trimtab.policies.peers.mind import Tape
 SHORT_S = 15.0  # added to requests: the shortest jobs do not decide alone
 MOST = 10.0  # of a slow-down
 GRID_S = 2.0
-MEMORY_S = 300.0  # a decision answers for what comes so much later by 1 / e
+MEMORY_S = 20.0  # a decision answers for what comes so much later by 1 / e
 
 
 class Played(NamedTuple):
@@ -28,6 +28,7 @@ class Played(NamedTuple):
     time_s: Array  # (T,)
     state: Array  # (J,) STATE
     ready_s: Array  # (J,) when it could first run
+    submit_s: Array  # (J,)
     request_s: Array  # (J,)
     instances: Array  # (J,)
 
@@ -38,7 +39,7 @@ class Played(NamedTuple):
         return cls(
             tape.rows[:rows], tape.more[:count], tape.ptr[: count + 1], tape.act[:count],
             tape.job[:count], tape.time_s[:count], state, ready(work, state),
-            work.jobs["request_s"], work.jobs["instances"],
+            work.jobs["submit_s"], work.jobs["request_s"], work.jobs["instances"],
         )  # fmt: skip
 
     def chosen(self) -> Array:
@@ -68,12 +69,24 @@ class Played(NamedTuple):
         return np.minimum(self.state["evicted"][self.job] / self.instances[self.job], 1.0)
 
     def slowdown_from_now(self) -> Array:
-        """(T,) minus the slow-down that jobs in the system gather from each decision on, what comes
-        later counting less.
+        """(T,) minus the slow-down that jobs not begun gather from each decision on, what comes later
+        counting less. Those count that still wait for others: to end what they wait for is no harm.
         """
-        known = np.isfinite(self.request_s) & np.isfinite(self.state["end_s"])
+        first_s, level = self._levels()
+        kept = np.exp(-GRID_S / MEMORY_S)
+        ahead = lfilter([GRID_S], [1.0, -kept], level[::-1])[::-1]
+        return -np.interp(self.time_s, first_s + GRID_S * np.arange(len(level)), ahead)
+
+    def standing(self) -> Array:
+        """(T,) the slow-down a second of jobs that have come and not begun, at each decision."""
+        first_s, level = self._levels()
+        return np.interp(self.time_s, first_s + GRID_S * np.arange(len(level)), level)
+
+    def _levels(self) -> tuple[float, Array]:
+        """The slow-down a second of jobs not begun, every so many seconds from a first one on."""
+        known = np.isfinite(self.request_s) & np.isfinite(self.state["start_s"])
         weight = 1.0 / (self.request_s[known] + SHORT_S)
-        begin_s, end_s = self.ready_s[known], self.state["end_s"][known]
+        begin_s, end_s = self.submit_s[known], self.state["start_s"][known]
         first_s = float(begin_s.min(initial=0.0))
         steps = int((float(end_s.max(initial=first_s)) - first_s) / GRID_S) + 3
         change = np.zeros(steps)
@@ -83,11 +96,7 @@ class Played(NamedTuple):
             part = at - low  # the step in which it changes counts in part
             np.add.at(change, low, sign * weight * (1 - part))
             np.add.at(change, low + 1, sign * weight * part)
-        level = np.cumsum(change)
-        kept = np.exp(-GRID_S / MEMORY_S)
-        ahead = lfilter([GRID_S], [1.0, -kept], level[::-1])[::-1]
-        grid_s = first_s + GRID_S * np.arange(steps)
-        return -np.interp(self.time_s, grid_s, ahead)
+        return first_s, np.cumsum(change)
 
 
 def ready(work: Workload, state: Array) -> Array:
