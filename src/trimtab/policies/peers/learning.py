@@ -21,6 +21,7 @@ from trimtab.policies.peers.played import Played
 BATCHES, EPOCHS = 8, 3  # of a round; a policy gradient goes through it once
 ENTROPY, CLIP, CRITIC = 0.01, 0.2, 32
 STEP = 50.0  # of a table's cell a visit, times the rate
+WARM, CAREFUL = 0.8, 0.1  # what is left when imitation ends, and how small steps are from there
 GRID_S = 20.0  # of the time-dependent baseline
 
 
@@ -69,6 +70,7 @@ class Learner:
 
     def __init__(self, peer: Peer, rate: float, seed: int) -> None:
         self.peer, self.rate, self.pace = peer, rate, rate
+        self.left = 1.0
         rng = np.random.default_rng([seed, 7])
         self.theta = first_weights(peer, rng)
         self.critic_sizes = (peer.features + 1, CRITIC, 1)
@@ -87,7 +89,7 @@ class Learner:
 
     def learn(self, done: Round, rng: Generator, left: float = 1.0) -> None:
         """Take in one round; steps shrink with what is left of the training."""
-        self.pace = self.rate * left
+        self.pace, self.left = self.rate * left, left
         teach = {TABLE: self._table, DQN: self._dqn, REINFORCE: self._reinforce, PPO: self._ppo}
         teach[self.peer.learner](done, rng)
 
@@ -158,6 +160,10 @@ class Learner:
     def _reinforce(self, done: Round, rng: Generator) -> None:
         """Raise what went better than other runs of the same scene did at the same time."""
         advantage = against_time(done)
+        if self.peer.masked and self.left > WARM:  # first to do as a rule does
+            done, advantage = done._replace(act=shortest(done)), np.ones(len(done.act))
+        elif self.peer.masked:
+            self.pace *= CAREFUL
         for some in batches(len(done.act), rng):
             weights = self._weights()
             if self.peer.masked:
@@ -268,6 +274,13 @@ def scores(peer: Peer, theta: torch.Tensor, rows: torch.Tensor, more: Array, of:
 def batches(many: int, rng: Generator) -> list[Array]:
     """All decisions once, in random parts."""
     return [np.sort(part) for part in np.array_split(rng.permutation(many), BATCHES) if len(part)]
+
+
+def shortest(done: Round) -> Array:
+    """(T,) the slot with the least request."""
+    jobs = done.rows[:, deeprm.IMAGE : deeprm.FEATURES - 2].reshape(len(done.act), deeprm.JOBS, -1)
+    asked = np.where(done.rows[:, deeprm.FEATURES :] > 0, jobs[:, :, 3], np.inf)
+    return np.asarray(asked.argmin(1))
 
 
 def shuffled(peer: Peer, done: Round, rng: Generator) -> Round:

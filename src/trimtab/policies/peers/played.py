@@ -28,7 +28,6 @@ class Played(NamedTuple):
     time_s: Array  # (T,)
     state: Array  # (J,) STATE
     ready_s: Array  # (J,) when it could first run
-    submit_s: Array  # (J,)
     request_s: Array  # (J,)
     instances: Array  # (J,)
 
@@ -39,7 +38,7 @@ class Played(NamedTuple):
         return cls(
             tape.rows[:rows], tape.more[:count], tape.ptr[: count + 1], tape.act[:count],
             tape.job[:count], tape.time_s[:count], state, ready(work, state),
-            work.jobs["submit_s"], work.jobs["request_s"], work.jobs["instances"],
+            work.jobs["request_s"], work.jobs["instances"],
         )  # fmt: skip
 
     def chosen(self) -> Array:
@@ -69,8 +68,8 @@ class Played(NamedTuple):
         return np.minimum(self.state["evicted"][self.job] / self.instances[self.job], 1.0)
 
     def slowdown_from_now(self) -> Array:
-        """(T,) minus the slow-down that jobs not begun gather from each decision on, what comes later
-        counting less. Those count that still wait for others: to end what they wait for is no harm.
+        """(T,) minus the slow-down that waiting jobs gather from each decision on, what comes later
+        counting less.
         """
         first_s, level = self._levels()
         kept = np.exp(-GRID_S / MEMORY_S)
@@ -78,15 +77,15 @@ class Played(NamedTuple):
         return -np.interp(self.time_s, first_s + GRID_S * np.arange(len(level)), ahead)
 
     def standing(self) -> Array:
-        """(T,) the slow-down a second of jobs that have come and not begun, at each decision."""
+        """(T,) the slow-down a second of the jobs that wait at each decision."""
         first_s, level = self._levels()
         return np.interp(self.time_s, first_s + GRID_S * np.arange(len(level)), level)
 
     def _levels(self) -> tuple[float, Array]:
-        """The slow-down a second of jobs not begun, every so many seconds from a first one on."""
+        """The slow-down a second of waiting jobs, every so many seconds from a first one on."""
         known = np.isfinite(self.request_s) & np.isfinite(self.state["start_s"])
         weight = 1.0 / (self.request_s[known] + SHORT_S)
-        begin_s, end_s = self.submit_s[known], self.state["start_s"][known]
+        begin_s, end_s = self.ready_s[known], self.state["start_s"][known]
         first_s = float(begin_s.min(initial=0.0))
         steps = int((float(end_s.max(initial=first_s)) - first_s) / GRID_S) + 3
         change = np.zeros(steps)

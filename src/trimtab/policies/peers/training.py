@@ -49,7 +49,7 @@ class Settings:
     held: int = 9  # scenes that validate
     every: int = 15  # rounds between two validations
     machines: int = 24  # of each scene
-    rate: float = 0.004  # of learning, at first
+    rate: float = 0.003  # of learning, at first
     threads: int = 1  # of torch: networks so small are not worth more
 
     def check(self) -> Settings:
