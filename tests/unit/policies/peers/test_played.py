@@ -6,7 +6,9 @@ import pytest
 from trimtab.build import workload
 from trimtab.columns import STATE
 from trimtab.policies.peers.mind import tape
-from trimtab.policies.peers.played import MEMORY_S, SHORT_S, Played
+from trimtab.policies.peers.played import SHORT_S, Played
+
+MEMORY_S = 20.0
 
 
 @pytest.fixture
@@ -50,5 +52,7 @@ def kept(begin_s, end_s):
 def test_slow_down_from_now_on_is_of_what_waits(played):
     played.state["start_s"] = [50.0, 250.0]  # ready at 0 and 100
     exact = -np.array([kept(0, 50) + kept(100, 250), kept(0, 100), 0.0])
-    assert np.allclose(played.slowdown_from_now(), exact, rtol=0.06, atol=0.02)
+    assert np.allclose(played.slowdown_from_now("start_s", MEMORY_S), exact, rtol=0.06, atol=0.02)
+    ended = -np.array([kept(0, 100) + kept(100, 300), kept(0, 150), kept(0, 50)])
+    assert np.allclose(played.slowdown_from_now("end_s", MEMORY_S), ended, rtol=0.06, atol=0.02)
     assert np.allclose(played.standing(), [0.01, 0.01, 0.01], atol=0.005)
