@@ -21,7 +21,7 @@ from trimtab.policies.peers.played import Played
 BATCHES, EPOCHS = 8, 3  # of a round; a policy gradient goes through it once
 ENTROPY, CLIP, CRITIC = 0.01, 0.2, 32
 STEP = 50.0  # of a table's cell a visit, times the rate
-WARM, CAREFUL = 0.8, 0.1  # what is left when imitation ends, and how small steps are from there
+WARM, CAREFUL = 0.5, 0.1  # what is left when imitation ends, and how small steps are from there
 GRID_S = 20.0  # of the time-dependent baseline
 
 

@@ -88,7 +88,7 @@ def test_deeprm_learns_which_slot_to_start():
         ]
         ends = torch.stack(chance).exp().numpy().cumsum(0)
         act = np.array([0, 1, 10])[np.minimum((rng.uniform(size=many) > ends).sum(0), 2)]
-        learner.learn(done._replace(act=act, worth=(act == busy) * 1.0), rng, 0.8)
+        learner.learn(done._replace(act=act, worth=(act == busy) * 1.0), rng, 0.5)
     right, _ = learner._chances(weights, done, np.arange(many))
     assert float(right.exp().mean()) > 0.8  # at first a third
 
