@@ -120,6 +120,8 @@ NODE_STATE = np.dtype(
         ("kept", "f8"),  # that is kept from batch jobs: free = capacity - kept - what they booked
         ("tuned", "f8"),  # the load that the speeds of its runs were last set for
         ("over_s", "f8"),  # since when it is overloaded with batch jobs on it, inf = it is not
+        ("hot_s", "f8"),  # since when it is crowded with batch jobs on it, inf = it is not
+        ("due_s", "f8"),  # when batch jobs may have to leave it, inf = as yet never
         ("batch", "i8"),  # batch instances on it
         ("reads", "i8"),  # readings so far
         ("read_step", "i8"),  # of use, at the last of them

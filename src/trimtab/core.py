@@ -8,6 +8,7 @@ servers (`serving/nouns.py`) and plans on GPUs (`llm/nouns.py`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -106,12 +107,17 @@ class Reject:
 class Limit:
     """Lend batch jobs what services leave under this share of every node of a region (-1: of all).
 
-    `estimate` names how the services' use is foreseen; "" leaves that as it is.
+    `estimate` names how the services' use is foreseen; "" leaves that as it is. `margin`:
+    deviations that a learned estimate adds. `patience_s`: seconds after which batch jobs leave a
+    crowded node, and at once those whose time is lost anyway; below 0 none does. NaN leaves either
+    as it is.
     """
 
     share: float
     region: int = -1
     estimate: str = ""
+    margin: float = math.nan
+    patience_s: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +138,9 @@ class Shape:
 
     name: str = "asked"
     scale: float = 1.0
+
+
+IN_TIME = (10.0, 0.0)  # requests and seconds within which a job is in time, unless told
 
 
 @dataclass(frozen=True)
@@ -157,6 +166,12 @@ class Workload:
 
     def __len__(self) -> int:
         return len(self.jobs)
+
+    @property
+    def in_time(self) -> tuple[float, float]:
+        """A job without a deadline is in time within so many of its requests and seconds."""
+        plans, spare_s = self.meta.get("in_time", IN_TIME)
+        return float(plans), float(spare_s)
 
     def name(self, job: int) -> str:
         return str(job) if self.job_id is None else str(self.job_id[job])
@@ -241,6 +256,10 @@ class Lending:
     back_off_s: float = 30.0  # before what was evicted is back in the queue
     seed: int = 0  # of the readings that go missing
     forecast: str = ""  # weights of the estimate of that name: a file or folder; "" = the shipped
+    encoder: str = ""  # the same of that one
+    # (G, K) mean share of each region's capacity that its services used on past days, from second 0
+    usual: Array | None = None
+    usual_step_s: float = 300.0
 
 
 @dataclass(frozen=True)
@@ -332,7 +351,9 @@ class Snapshot(NamedTuple):
     reserved: Array | None = None  # (J,) row of gates that the job may pass, -1 = none
     names: Array | None = None  # (N,) of the nodes, as a site's partitions list them
     # where the cluster lends; else no rows of any
-    limit: Array = np.zeros(0)  # (G,) a region's
+    limit: Array = np.zeros(0)  # (G,) a region's, and so are the next two
+    margin: Array = np.zeros(0)  # deviations that a learned estimate adds
+    patience_s: Array = np.zeros(0)  # of crowded nodes, -1 = none is relieved
     estimate: str = ""
     horizon_s: Array = np.zeros(0)  # (H,)
     ahead: Array = np.zeros((0, 0))  # (N, H) kept from jobs that long, beyond what free leaves out

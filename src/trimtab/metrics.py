@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 
 from trimtab.arrays import Array
-from trimtab.core import Cluster, Profile, Status, Workload
+from trimtab.core import IN_TIME, Cluster, Profile, Status, Workload
 from trimtab.errors import TraceError, UnknownName
 
 RECORDED = "as recorded"  # the policy of a Result that is the log's own starts, with no totals
 BOUND_S = 10.0  # jobs shorter than this do not dominate the bounded slow-down
-SLACK = 10.0  # a job without a deadline is in time within this multiple of its request
 PARTS = ("p50", "p95", "p99")  # percentiles
 BLOCK = 8192  # rows added up at a time: fixed, so that no printed digit depends on the machine
 # Student's t, 97.5 %, by degrees of freedom 1 .. 30
@@ -48,7 +47,7 @@ ABOUT = {
     "uti": "allocated share of all resources while jobs wait and come, times its useful part",
     "awt_s": "seconds runnable and not running, mean over jobs",
     "ldi": "standard deviation of load between nodes, mean over the time in which jobs come",
-    "tsr": f"share of jobs finished in time, never evicted (no deadline: {SLACK:g} x request)",
+    "tsr": f"share of jobs finished in time, never evicted (no deadline: {IN_TIME[0]:g} x request)",
     "harm": "share of what services used that they used on overloaded nodes, where a cluster lends",
     "harm_added": "the same, less what they do to themselves",
     "evictions": "evictions an instance of a batch job, where a cluster lends",
@@ -253,7 +252,7 @@ def _papers(result: Result, batch: Array, done: Array) -> dict[str, float]:
     """UTI, AWT, LDI and TSR of the hierarchy paper, as docs/metrics.md defines them."""
     state, jobs, arrived = result.state, result.workload.jobs, result.arrived
     runnable_s = np.fmax(jobs["submit_s"], state["queued_s"])  # once its parents have finished
-    plans, spare_s = result.workload.meta.get("in_time", (SLACK, 0.0))
+    plans, spare_s = result.workload.in_time
     limit_s = np.where(
         np.isfinite(jobs["deadline_s"]),
         jobs["deadline_s"],

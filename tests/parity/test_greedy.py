@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from tests.worlds import Logged, lending_scene, random_cluster, random_jobs, random_profile
 
+from trimtab.build import cluster, uniform_profile, workload
 from trimtab.policies.rule import RulePolicy
 from trimtab.run import run
 from trimtab.sim.backend import events_of
@@ -45,3 +46,12 @@ def test_many_jobs_wait_while_nodes_fail_and_jobs_are_cancelled(place):
 def test_many_jobs_wait_for_what_services_lend(rule):
     jobs, machine, profile = lending_scene(np.random.default_rng(len(rule)), count=250)
     assert alike(jobs, machine, rule, profile, Models()) > 800
+
+
+def test_a_job_withdrawn_as_its_parent_ends_is_not_tried():
+    # at 10 the first job ends, its child comes and is withdrawn; a job of both cores waits on
+    jobs = workload(
+        [0.0, 0.0, 1.0, 1.0], [10.0, 50.0, 5.0, 5.0], [1.0, 1.0, 2.0, 1.0],
+        after=[[], [], [], [0]], cancel_s=[np.inf, np.inf, np.inf, 10.0],
+    )  # fmt: skip
+    assert alike(jobs, cluster([2.0]), "fcfs+greedy+first", uniform_profile(1, 1), Models()) > 8

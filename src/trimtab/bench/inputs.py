@@ -7,6 +7,7 @@ nodes, there at load 0.45), and `openb_like` Alibaba's GPU cluster of 2023, by i
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from trimtab.build import cluster, workload
 from trimtab.core import Cluster, Workload
 from trimtab.traces.scenes import synthetic
 from trimtab.traces.scenes.presets import mixed_gpu_cluster
+from trimtab.traces.scenes.scene import Scene, open_scene
 
 SEED = 19980427
 SDSC_JOBS, SDSC_NODES, SDSC_LOAD = 59_705, 128, 0.83
@@ -53,6 +55,7 @@ OPENB_NODES = (
     ("A10", 2, 1, 128_000, 1_048_576),
 )
 OPENB_PODS = 10_866
+COPIED, SPAN_S = 1000, 900.0  # machines of a co-located scene, and seconds during which jobs come
 POD_GPUS, POD_GPU_SHARE = (0, 1, 2, 4, 8), (0.133, 0.857, 0.0025, 0.0025, 0.005)
 FRACTIONAL = 0.44  # of the pods with one GPU
 MILLI = (810, 470, 320, 650, 230, 460, 590, 160, 550, 220, 370, 110)
@@ -129,6 +132,44 @@ def _log_like(
     )
     machine = cluster([[units]], resources=(unit,), kinds=("pool",), source=f"{units} {unit}s")
     return made, machine
+
+
+def colocated_like(machines: int, seed: int = SEED) -> Scene:
+    """A quarter of an hour on 1,000 co-located machines with three services each, laid out side by
+    side so many times; each copy has its jobs at other times, and its services' use elsewhere.
+    """
+    scene = open_scene(f"colocated:machines={COPIED},services=3/3,span_s={SPAN_S:g}", seed=seed)
+    times = machines // COPIED
+    work, one = scene.workload, scene.cluster
+    first = int((work.truth["service"] == 1).sum())  # services stand before all jobs
+    jobs, truth = np.tile(work.jobs, times), np.tile(work.truth, times)
+    demand = np.tile(work.demand, (times, 1))
+    copy, row = np.divmod(np.arange(len(jobs)), len(work))
+    batch = row >= first
+    from_s = work.jobs["submit_s"][first:].min()
+    later_s = jobs["submit_s"] - from_s + copy * SPAN_S / times
+    jobs["submit_s"] = np.where(batch, from_s + later_s % SPAN_S, 0.0)
+    jobs["like"] += copy * (int(work.jobs["like"].max()) + 1)
+    truth["pinned"] += np.where(batch, 0, copy * COPIED)
+    truth["pattern"] = np.where(batch, -1, (truth["pattern"] + 7 * copy) % len(work.patterns))
+    order = np.lexsort((row, copy, jobs["submit_s"], batch))
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    assert work.after_ptr is not None and work.after_idx is not None
+    edges = len(work.after_idx)
+    parent = np.tile(work.after_idx, times) + np.repeat(np.arange(times), edges) * len(work)
+    count = np.tile(np.diff(work.after_ptr), times)
+    begin = np.cumsum(count) - count
+    ptr = np.concatenate(([0], np.cumsum(count[order])))
+    edge = np.repeat(begin[order] - ptr[:-1], count[order]) + np.arange(ptr[-1])
+    many = replace(
+        work, jobs=jobs[order], truth=truth[order], demand=demand[order], after_ptr=ptr,
+        after_idx=place[parent[edge]], meta={},
+    )  # fmt: skip
+    rack = replace(
+        one, nodes=np.tile(one.nodes, times), capacity=np.tile(one.capacity, (times, 1)), names=None
+    )
+    return scene._replace(workload=many, cluster=rack)
 
 
 def openb_like(

@@ -24,14 +24,15 @@ from trimtab.core import Cluster, Workload
 from trimtab.envs.limiting import ACT, BEGIN, IDLE, PLAY, RULE, WIDTH, play_all, play_one
 from trimtab.errors import TraceError, UnknownName
 from trimtab.metrics import Result, measure
+from trimtab.rules.index import indexed
 from trimtab.rules.names import FEEDBACK, parse
 from trimtab.rules.names import Rule as Parsed
 from trimtab.rules.steer import LEAST, MOST
-from trimtab.rules.world import FIELDS, World
+from trimtab.rules.world import World
 from trimtab.sim import kernel, loop
-from trimtab.sim.lending import lends, service_use, set_lending
+from trimtab.sim.lending import lending_of, lends, service_use, set_lending
 from trimtab.sim.whole import left_in
-from trimtab.sim.world import Models, check_hostable, fitted, grown, make_world
+from trimtab.sim.world import Models, check_hostable, copied, fitted, grown, make_world
 from trimtab.traces.scenes.scene import Scene, open_scene
 
 DEFAULT = "colocated"
@@ -40,12 +41,6 @@ EVERY_S = 60.0
 PRICE_S = 60.0
 SEEDS = tuple(range(8))
 DIGITS = 4  # of a limit that are kept: 32-bit actions then say the same as a rule's name does
-# what an episode never writes, so that all clusters of a scene share it
-SHARED = (
-    *("jobs", "demand", "truth", "nodes", "capacity", "capacity_sum", "child_ptr", "child_idx"),
-    *("rank", "line", "patterns", "foreseen", "cast", "cancel", "outage", "mix_jobs", "mix_demand"),
-    *("mix_share", "rate", "slow", "scale", "draw", "quality", "link", "curve", "horizon"),
-)
 
 
 @dataclass
@@ -61,8 +56,7 @@ class Stage:
 
     def copied(self) -> World:
         """A world of its own at the scene's beginning."""
-        mine = (name for name in FIELDS if name not in SHARED)
-        return self.world.replaced(**{name: np.array(getattr(self.world, name)) for name in mine})
+        return copied(self.world)
 
     def score(self, totals: Array, price_s: float) -> float:
         """The rewards of an episode that left these totals."""
@@ -83,7 +77,8 @@ def staged(scene: Scene, rule: Parsed, models: Models | None) -> Stage:
         )
     loop.set_rank(world, 0, rule.order)
     kernel.reset(world, 0)
-    world = set_lending(world, work, cluster, rule.estimate, rule.limit)
+    world = set_lending(world, work, cluster, **lending_of(rule))
+    world = indexed(world, rule.place)
     batch = work.truth["service"] == 0
     if not batch.any():
         raise TraceError(f"{work.source}: has no batch jobs that could borrow; give some")

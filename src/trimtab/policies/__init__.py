@@ -37,6 +37,10 @@ BY_NAME: dict[str, str] = {
     "mct": "trimtab.policies.baselines.completion:CompletionPolicy",
     "fluid": "trimtab.policies.baselines.fluid:FluidPolicy",
     "gavel": "trimtab.policies.baselines.gavel:GavelPolicy",
+    "hierarchy": "trimtab.policies.hierarchy.policy:HierarchyPolicy",
+    "hierarchy-no-encoder": "trimtab.policies.hierarchy.policy:Unseeing",
+    "hierarchy-no-manager": "trimtab.policies.hierarchy.policy:Unmanaged",
+    "hierarchy-no-compatibility": "trimtab.policies.hierarchy.policy:Unmatched",
     "packer": "trimtab.policies.packer.policy:PackerPolicy",
     "rollout": "trimtab.policies.rollout.policy:RolloutPolicy",
     "rollout+easy": "trimtab.policies.rollout.policy:RolloutEasyPolicy",
@@ -65,8 +69,11 @@ PEERS = {
     "belgacem": "belgacem",
     "ghasemi": "ghasemi",
 }
+ABLATIONS = ("hierarchy-no-encoder", "hierarchy-no-manager", "hierarchy-no-compatibility")
+# the same of all that say behind a + what they borrow of services
+BORROW = {**PEERS, "hierarchy": "hierarchy", **dict.fromkeys(ABLATIONS, "hierarchy")}
 # name -> the learner whose networks it takes
-LEARNER = {"adlro": "adlro", "adlro-drift": "adlro", "dqn": "dqn", "packer": "packer", **PEERS}
+LEARNER = {"adlro": "adlro", "adlro-drift": "adlro", "dqn": "dqn", "packer": "packer", **BORROW}
 BY_PATH = "or a policy of yours, such as ./mine.py:MyPolicy, run/dqn.onnx or sb3:ppo.zip"
 FOLDERS, LABEL = re.compile(r"[^,:]*[/\\]"), 24
 MODEL = re.compile(r".+\.zip(,.*)?")
@@ -93,7 +100,7 @@ def check(name: str) -> None:
     """Raise what `named` would for a wrong name or file, without making the policy."""
     _, given = _maker(name)
     base, _, path = _full(_parted(name)[0]).partition(":")
-    if base in PEERS:
+    if base in BORROW:
         named(name)
     elif base == "packer" and path:
         read_weights(networks.file_at(path, base))
@@ -130,9 +137,9 @@ def labels(names: Sequence[str]) -> dict[str, str]:
 
 
 def _parted(name: str) -> tuple[str, str]:
-    """The name of a peer without what it borrows, and that: `cheng:run` and `p95@0.9`."""
+    """The name of a policy without what it borrows, and that: `cheng:run` and `p95@0.9`."""
     head, *parts = name.split("+")
-    if head.partition(":")[0] not in PEERS:
+    if head.partition(":")[0] not in BORROW:
         return name, ""
     at = 0  # a path may have a + too
     while at < len(parts) and parts[at].partition("@")[0] not in (*ESTIMATES, FEEDBACK):

@@ -13,6 +13,7 @@ WRITTEN = {
     "adlro": "adlro.onnx",
     "dqn": "dqn.onnx",
     "packer": "packer.json",
+    "hierarchy": "hierarchy.json",
     "deeprm": "deeprm.npz",
     "rjoub": "rjoub.npz",
     "islam-dqn": "islam-dqn.npz",

@@ -12,7 +12,7 @@ from trimtab.core import Cluster, Decision, Limit, Profile, Snapshot, Wait, Work
 from trimtab.rules.names import BACKFILLS, Rule, parse
 from trimtab.rules.plan import decide, decide_conservative
 from trimtab.rules.seen import decisions_of, world_of
-from trimtab.rules.steer import Steering
+from trimtab.rules.steer import Steering, Steers
 
 if TYPE_CHECKING:
     from trimtab.sim.whole import Whole
@@ -30,7 +30,9 @@ class RulePolicy:
         self.rule: Rule = parse(name, seed)
         self._parts, self._packer = name, packer
         self._room = 256
-        self._steering = None if math.isnan(self.rule.target) else Steering(self.rule.target)
+        feedback = not math.isnan(self.rule.target)
+        self._steering: Steers | None = Steering(self.rule.target) if feedback else None
+        self._worker: Array | None = None
 
     def decide(self, snapshot: Snapshot) -> list[Decision]:
         rule, waiting = self.rule, len(snapshot.queue)
@@ -38,7 +40,7 @@ class RulePolicy:
         if own:
             return own
         while True:
-            world = world_of(snapshot, self._room, self._packer)
+            world = world_of(snapshot, self._room, self._packer, self._worker, place=rule.place)
             if rule.backfill == BACKFILLS["conservative"]:
                 how = (rule.order, rule.place, rule.seed, waiting)
                 interruptible(decide_conservative, world, *how, halt=world.halt)
@@ -53,29 +55,33 @@ class RulePolicy:
         return self._own_limit(snapshot) or self._steered(snapshot)
 
     def _own_limit(self, snapshot: Snapshot) -> list[Decision]:
-        """The rule's estimate and limit, where the cluster does not have them yet."""
+        """The rule's estimate, limit and patience, where the cluster does not have them yet."""
         rule = self.rule
-        if not rule.estimate or not len(snapshot.limit):
+        if not len(snapshot.limit) or not (rule.estimate or rule.patience_s >= 0):
             return []
-        share = float(snapshot.limit[0]) if math.isnan(rule.limit) else rule.limit
-        stands = (snapshot.limit == share).all()
         if self._steering is not None and self._steering.began(snapshot.now_s):
-            stands = True
-        if snapshot.estimate == rule.estimate and stands:
-            return []
-        return [Limit(share, estimate=rule.estimate), Wait(snapshot.now_s)]
+            return []  # it moves them
+        share = float(snapshot.limit[0]) if math.isnan(rule.limit) else rule.limit
+        patient = math.isnan(rule.patience_s) or bool(
+            (snapshot.patience_s == rule.patience_s).all()
+        )
+        if snapshot.estimate == (rule.estimate or snapshot.estimate) and patient:
+            if (snapshot.limit == share).all():
+                return []
+        return [
+            Limit(share, estimate=rule.estimate, patience_s=rule.patience_s),
+            Wait(snapshot.now_s),
+        ]
 
     def _steered(self, snapshot: Snapshot) -> list[Decision]:
-        """Limits of regions that are due, where the rule moves them."""
+        """Limits of regions that are due, where something moves them."""
         if self._steering is None or not len(snapshot.limit):
             return []
-        made = self._steering.limits(
-            snapshot.now_s, snapshot.nodes, snapshot.node_state, snapshot.limit
-        )
+        made = self._steering.decisions(snapshot)
         if made is None:
             return []
-        moved = [Limit(float(share), region) for region, share in enumerate(made)]
-        return [*moved, Wait(self._steering.due_s), Wait(snapshot.now_s)]
+        self._worker = self._worker if self._steering.worker is None else self._steering.worker
+        return [*made, Wait(self._steering.due_s), Wait(snapshot.now_s)]
 
     def whole(
         self,

@@ -4,6 +4,7 @@ import numpy as np
 
 from trimtab.compiled import inner
 from trimtab.rules import bits
+from trimtab.rules.choose import place_job, rate_on
 from trimtab.rules.fit import (
     GRACE_S,
     book_quotas,
@@ -18,7 +19,7 @@ from trimtab.rules.fit import (
     within,
 )
 from trimtab.rules.order import DRF
-from trimtab.rules.place import eligible, place_job, rate_on
+from trimtab.rules.place import eligible
 from trimtab.rules.sort import heap_up, pop
 
 

@@ -35,10 +35,15 @@ def allowed(w, c, node, job, shape):
 @inner
 def suits(w, c, node, job, shape):
     """Whether the node is alive, of a kind and in a shape that the job allows and runs in."""
+    return w.node_state[c, node].up == 1 and runs_on(w, c, node, job, shape)
+
+
+@inner
+def runs_on(w, c, node, job, shape):
+    """Whether the job allows the node's kind and this shape, and runs there."""
     kind = np.uint64(w.nodes[c, node].kind)
     return (
-        w.node_state[c, node].up == 1
-        and (w.jobs[c, job].node_kinds >> kind) & ONE != NEVER
+        (w.jobs[c, job].node_kinds >> kind) & ONE != NEVER
         and (w.jobs[c, job].shapes >> np.uint64(shape)) & ONE != NEVER
         and w.rate[w.jobs[c, job].kind, w.nodes[c, node].kind, shape] > 0.0
     )
@@ -49,9 +54,19 @@ def held_ahead(w, c, node, job):
     """What services may yet take of the node's driving resource while the job runs, beyond what
     its free amount leaves out already.
     """
-    if w.head[c].varies == 0:
-        return 0.0
-    return w.ahead[c, node, horizon_of(w, c, job)]
+    return kept_ahead(w, c, node, horizon_now(w, c, job))
+
+
+@inner
+def kept_ahead(w, c, node, h):
+    """The same for a job of horizon h."""
+    return w.ahead[c, node, h] if w.head[c].varies == 1 else 0.0
+
+
+@inner
+def horizon_now(w, c, job):
+    """The job's horizon, or the first where no estimate hangs on it."""
+    return horizon_of(w, c, job) if w.head[c].varies == 1 else 0
 
 
 @inner
@@ -177,8 +192,17 @@ def choose_devices(w, c, node, job, shape, gpu_free, gpu_mem):
 
 
 @inner
+def touch(w, c, node):
+    """Note for an index that something has changed on the node."""
+    if w.touched.shape[1] > 0:
+        w.touched[c, w.head[c].touches % w.touched.shape[1]] = node
+        w.head[c].touches += 1
+
+
+@inner
 def take(w, c, node, job, shape, count, mask, free, gpu_free, gpu_mem):
     """Book `count` instances (negative gives them back) of the job in the given amounts."""
+    touch(w, c, node)
     scale = w.scale[shape]
     for r in range(free.shape[2]):
         free[c, node, r] -= count * amount(w.demand[c, job, r], scale)

@@ -59,11 +59,13 @@ def describe(
     for width in (SHORT, LONG):
         seen = min(width, count)
         mean = square = most = 0.0
-        for i in range(seen):
-            value = own[(newest - i) % ring] / cap
+        i = newest % ring
+        for _ in range(seen):
+            value = own[i] / cap
             mean += value
             square += value * value
             most = max(most, value)
+            i = i - 1 if i > 0 else ring - 1
         mean /= seen
         x[at], x[at + 1] = mean, math.sqrt(max(square / seen - mean * mean, 0.0))
         x[at + 2] = most

@@ -9,6 +9,7 @@ import numpy as np
 from trimtab.arrays import Array
 from trimtab.compiled import inner
 from trimtab.rules import bits
+from trimtab.rules.choose import FEW, next_node, place_among
 from trimtab.rules.easy import planned
 from trimtab.rules.fit import (
     book_quotas,
@@ -22,14 +23,19 @@ from trimtab.rules.fit import (
     within,
 )
 from trimtab.rules.order import DRF
-from trimtab.rules.place import next_node, place_among
 from trimtab.rules.world import World
 
 
 @inner
 def sort_fresh(w: World, c: int, rank: Array) -> None:
-    """Arrivals in queue order, by insertion: there are few."""
-    for i in range(1, w.head[c].fresh):
+    """Arrivals that still wait, in queue order, by insertion: there are few."""
+    waiting = 0
+    for i in range(w.head[c].fresh):
+        if bits.has(w.words, c, rank[c, w.fresh[c, i]]):
+            w.fresh[c, waiting] = w.fresh[c, i]
+            waiting += 1
+    w.head[c].fresh = waiting
+    for i in range(1, waiting):
         job = w.fresh[c, i]
         j = i
         while j > 0 and rank[c, w.fresh[c, j - 1]] > rank[c, job]:
@@ -189,8 +195,13 @@ def fill_freed(
             came += 1
         elif fits_freed(w, c, job) and not is_refused(w, c, job):
             together = w.jobs[c, job].gang == 1 and w.state[c, job].left > 1
+            starts = head.starts
             try_among(not together, place, seed, w, c, job)
+            if head.starts > starts and head.freed <= FEW and not find_most_freed(w, c):
+                break  # that room is gone: who waits asks for more
         at = bits.next_from(words, heads, c, at + 1)
+    for i in range(came, head.fresh):
+        try_fresh(place, seed, w, c, w.fresh[c, i])
 
 
 @inner

@@ -1,5 +1,5 @@
-"""Rules by name: `order[+backfill][+place][+estimate[@limit]][+feedback[@harm]]`, such as `sjf`,
-`wfp3+easy+fastest` or, on a cluster that lends what services leave,
+"""Rules by name: `order[+backfill][+place][+estimate[@limit]][+feedback[@harm]][+relieve[@s]]`,
+such as `sjf`, `wfp3+easy+fastest` or, on a cluster that lends what services leave,
 `smallest-area+greedy+calm+p95@0.9` and `smallest-area+greedy+calm+p95+feedback@0.01`.
 """
 
@@ -40,6 +40,7 @@ PLACES = {
     "calm": 9,
     "swift": 10,
     "packer": 11,
+    "worker": 12,
 }
 # How the use of services is foreseen, where a cluster lends what they leave.
 ESTIMATES = {
@@ -51,10 +52,12 @@ ESTIMATES = {
     "trend": 5,
     "oracle": 6,
     "forecast": 7,
+    "encoder": 8,
 }
 FORETELLS = ("oracle",)  # estimates that no policy can make
-LEARNED = ("forecast", "packer")  # estimates and places with weights
-FEEDBACK = "feedback"
+LEARNED = ("forecast", "encoder", "packer", "worker")  # estimates and places with weights
+FEEDBACK, RELIEVE = "feedback", "relieve"
+PATIENCE_S = 1e9  # of relieve, unless told
 HARM = 0.01  # that feedback aims at unless told
 MOST_LIMIT = 2.0  # of a node: above it any limit says the same
 ABOUT = {
@@ -88,6 +91,7 @@ ABOUT = {
     "calm": "least load, half of it foreseen at its peak and half as it is now",
     "swift": "the same, and the speed of this kind of job there",
     "packer": "the largest weighted sum of what the placement leaves; the weights are learned",
+    "worker": "compatibility score of the hierarchy's workers; the weights are learned",
     "native": "services keep all that they reserve",
     "now": "services go on as the last reading has them",
     "deviation": "mean of the last readings and one standard deviation, as Trimaran",
@@ -95,7 +99,9 @@ ABOUT = {
     "peak": "the largest of the readings, as Borg's peak predictors",
     "trend": "the last readings go on rising or falling as they do",
     "forecast": "learned: the peak while the job runs, from the readings of node and region",
+    "encoder": "learned: the same by a network that also knows the region's usual day",
     FEEDBACK: "limits of regions follow the harm to services measured there; @0.01 of their use",
+    RELIEVE: "crowded nodes lose batch jobs whose time is lost, and others after @seconds",
     "oracle": "what services will use at their peak while the job runs: no policy can know it",
 }
 
@@ -108,6 +114,7 @@ class Rule(NamedTuple):
     estimate: str = ""  # "" = the cluster's own
     limit: float = math.nan  # the same
     target: float = math.nan  # share of harm that feedback aims at; nan = limits stand still
+    patience_s: float = math.nan  # of crowded nodes; nan = the cluster's own
 
 
 def parse(name: str, seed: int = 0) -> Rule:
@@ -115,7 +122,8 @@ def parse(name: str, seed: int = 0) -> Rule:
     parts = name.split("+")
     if parts[0] not in ORDERS:
         raise UnknownName(unknown("rule", name, parts[0], ORDERS))
-    backfill, place, estimate, limit, target = 0, 0, "", math.nan, math.nan
+    backfill, place, estimate = 0, 0, ""
+    limit = target = patience_s = math.nan
     for part in parts[1:]:
         base, at, share = part.partition("@")
         if part in BACKFILLS:
@@ -126,10 +134,12 @@ def parse(name: str, seed: int = 0) -> Rule:
             estimate, limit = base, limit_of(name, share) if at else limit
         elif base == FEEDBACK:
             target = harm_of(name, share) if at else HARM
+        elif base == RELIEVE:
+            patience_s = patience_of(name, share) if at else PATIENCE_S
         else:
-            known = [*BACKFILLS, *PLACES, *ESTIMATES, FEEDBACK]
+            known = [*BACKFILLS, *PLACES, *ESTIMATES, FEEDBACK, RELIEVE]
             raise UnknownName(unknown("rule", name, part, known))
-    return Rule(ORDERS[parts[0]], backfill, place, seed, estimate, limit, target)
+    return Rule(ORDERS[parts[0]], backfill, place, seed, estimate, limit, target, patience_s)
 
 
 def limit_of(name: str, share: str) -> float:
@@ -158,6 +168,20 @@ def harm_of(name: str, share: str) -> float:
             "and at most 1; write one behind feedback, such as feedback@0.01"
         )
     return harm
+
+
+def patience_of(name: str, seconds: str) -> float:
+    """The seconds in `relieve@60`."""
+    try:
+        patience_s = float(seconds)
+    except ValueError:
+        patience_s = math.nan
+    if not 0.0 <= patience_s <= PATIENCE_S:
+        raise UnknownName(
+            f"rule {name!r}: @{seconds} is no number of seconds from 0 to {PATIENCE_S:g}; write "
+            "one behind relieve, such as relieve@60"
+        )
+    return patience_s
 
 
 def learned(name: str) -> bool:

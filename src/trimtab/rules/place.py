@@ -1,33 +1,30 @@
-"""Choices of node: a score a node, larger is better, ties to the lower number."""
+"""Scores of a node, larger is better, ties to the lower number."""
 
 import math
 
 import numpy as np
 
 from trimtab.compiled import inner
-from trimtab.rules import bits
+from trimtab.rules.compat import compatibility, worker_bonus, worker_ease, worker_rest
 from trimtab.rules.fit import (
     NEVER,
     ONE,
     allowed,
     amount,
     choose_devices,
-    fits,
-    has_amounts,
-    held_ahead,
-    link_rate,
-    slots,
+    horizon_now,
+    kept_ahead,
     take,
 )
 from trimtab.rules.names import PLACES
-from trimtab.rules.sort import heap_up, sift
 from trimtab.rules.worth import class_of, worth
 
 FIRST, BEST, WORST, RANDOM, DOT = (
     PLACES[name] for name in ("first", "best", "worst", "random", "dot")
 )
-COSINE, FRAG, FASTEST, AFFINITY, CALM, SWIFT, PACKER = (
-    PLACES[name] for name in ("cosine", "frag", "fastest", "affinity", "calm", "swift", "packer")
+COSINE, FRAG, FASTEST, AFFINITY, CALM, SWIFT, PACKER, WORKER = (
+    PLACES[name]
+    for name in ("cosine", "frag", "fastest", "affinity", "calm", "swift", "packer", "worker")
 )
 PRESSURE = 0.5  # lambda_1 of the compatibility score: weight of load
 INTERFERENCE = 0.5  # lambda_2: weight of the slow-down expected from neighbours
@@ -82,23 +79,44 @@ def expected_slowdown(w, c, node, job):
 
 
 @inner
-def calm(w, c, node, job):
-    """Minus the load of the node with an instance there: half of it as it is foreseen at its peak,
-    half as it is now.
+def ease(place, w, c, node, h):
+    """The part of a score that hangs on the node alone, and on a job's horizon h: of `calm` and
+    `swift` minus the load, half of it as it is foreseen at its peak, half as it is now.
     """
+    if place == WORKER:
+        return worker_ease(w, c, node, h)
     driver = w.nodes[c, node].driver
     cap = w.capacity[c, node, driver]
     if cap <= 0.0:
         return 0.0
     state = w.node_state[c, node]
     # not by `used`: of what this very pass books, only the free amounts tell
-    booked = cap - state.kept - w.free[c, node, driver] + w.demand[c, job, driver]
+    booked = cap - state.kept - w.free[c, node, driver]
     foreseen = now = 0.0
     if w.limit.shape[1] > 0:
         share = w.limit[c, w.nodes[c, node].region]
-        foreseen = state.kept - (1.0 - share) * cap + held_ahead(w, c, node, job)
+        foreseen = state.kept - (1.0 - share) * cap + kept_ahead(w, c, node, h)
         now = state.reserved if state.read < 0.0 else state.read
     return -(booked + 0.5 * foreseen + 0.5 * now) / cap
+
+
+@inner
+def bonus(place, w, c, node, job, shape):
+    """The part that hangs on the job: alike for nodes of one kind and capacity in a region."""
+    if place == WORKER:
+        return worker_bonus(w, c, node, job, shape)
+    driver = w.nodes[c, node].driver
+    cap = w.capacity[c, node, driver]
+    more = -w.demand[c, job, driver] / cap if cap > 0.0 else 0.0
+    if place == SWIFT:
+        more += SPEED * w.rate[w.jobs[c, job].kind, w.nodes[c, node].kind, shape]
+    return more
+
+
+@inner
+def rest(place, w, c, node):
+    """The most that is in a score beside the two, on nodes of one region."""
+    return worker_rest(w, c, node) if place == WORKER else 0.0
 
 
 @inner
@@ -289,11 +307,11 @@ def score(place, w, c, node, job, shape, seed):
         return frag_gain(w, c, node, job, shape)
     if place == PACKER:
         return packed(w, c, node, job, shape)
-    if place == CALM:
-        return calm(w, c, node, job)
-    if place == SWIFT:
-        speed = w.rate[w.jobs[c, job].kind, w.nodes[c, node].kind, shape]
-        return calm(w, c, node, job) + SPEED * speed
+    if place in (CALM, SWIFT):
+        alone = ease(place, w, c, node, horizon_now(w, c, job))
+        return alone + bonus(place, w, c, node, job, shape)
+    if place == WORKER:
+        return compatibility(w, c, node, job, shape)
     # the fastest kind first, and within it the fullest node
     speed = w.rate[w.jobs[c, job].kind, w.nodes[c, node].kind, shape]
     return speed - 1e-6 * leftover(w, c, node, job)
@@ -305,128 +323,3 @@ def eligible(place, w, c, node, job, shape):
     if not allowed(w, c, node, job, shape):
         return False
     return place != AFFINITY or prefers(w, c, node, job, shape)
-
-
-@inner
-def place_job(place, w, c, job, shape, wanted, partial, seed, at):
-    """Book up to `wanted` instances from scratch entry `at` on; all or none unless `partial`.
-
-    Returns how many were booked.
-    """
-    return place_among(False, place, w, c, job, shape, wanted, partial, seed, at)
-
-
-@inner
-def next_node(freed, w, c, node):
-    """This node or the next, or -1; of those where room was made lately, if `freed`."""
-    if freed:
-        return bits.next_from(w.freed_words, w.freed_heads, c, node)
-    return node if node < w.nodes.shape[1] else -1
-
-
-@inner
-def place_among(freed, place, w, c, job, shape, wanted, partial, seed, at):
-    """The same on all nodes, or on those alone where room was made lately."""
-    if at + wanted > w.entry.shape[1]:
-        w.head[c].full = 1
-        return 0
-    if wanted == 1:
-        best = best_node(freed, place, w, c, job, shape, seed)
-        if best < 0:
-            return 0
-        book_instance(w, c, best, job, shape, at)
-        return 1
-    count = room = 0
-    nodes = np.empty(w.nodes.shape[1], np.int64)
-    node = next_node(freed, w, c, 0)
-    while node >= 0:
-        fit = 0
-        if has_amounts(w, c, node, job, shape) and eligible(place, w, c, node, job, shape):
-            fit = slots(w, c, node, job, shape, w.free, w.gpu_free, w.gpu_mem, wanted)
-        if fit > 0:
-            w.slots[c, node] = fit
-            nodes[count] = node
-            count += 1
-            room += fit
-        node = next_node(freed, w, c, node + 1)
-    if room == 0 or (room < wanted and not partial):
-        return 0
-    wanted = min(room, wanted)
-    if place == FIRST:
-        book_in_turn(w, c, job, shape, wanted, at, nodes)
-    else:
-        book_best(place, w, c, job, shape, wanted, seed, at, nodes, count)
-    return wanted
-
-
-@inner
-def best_node(freed, place, w, c, job, shape, seed):
-    """The best node for one instance, or -1."""
-    best = -1
-    best_score = NOWHERE
-    node = next_node(freed, w, c, 0)
-    while node >= 0:
-        if fits(w, c, node, job, shape) and eligible(place, w, c, node, job, shape):
-            if place == FIRST:
-                return node
-            value = score(place, w, c, node, job, shape, seed)
-            if value > best_score:
-                best, best_score = node, value
-        node = next_node(freed, w, c, node + 1)
-    return best
-
-
-@inner
-def book_in_turn(w, c, job, shape, wanted, at, nodes):
-    """Fill one node after the other."""
-    i = 0
-    for k in range(wanted):
-        while w.slots[c, nodes[i]] == 0:
-            i += 1
-        book_instance(w, c, nodes[i], job, shape, at + k)
-        w.slots[c, nodes[i]] -= 1
-
-
-@inner
-def book_best(place, w, c, job, shape, wanted, seed, at, nodes, count):
-    """An instance at a time on the node that is best then: a heap, the lowest number first."""
-    keys, turn = np.empty(count), np.empty(count, np.int64)
-    for i in range(count):  # of two with one score the heap has the higher number first
-        keys[i] = score(place, w, c, nodes[count - 1 - i], job, shape, seed)
-    heap_up(keys, turn, count)
-    for k in range(wanted):
-        node = nodes[count - 1 - turn[0]]
-        book_instance(w, c, node, job, shape, at + k)
-        w.slots[c, node] -= 1
-        if w.slots[c, node] > 0:
-            keys[turn[0]] = score(place, w, c, node, job, shape, seed)
-        else:
-            keys[turn[0]] = NOWHERE
-        sift(keys, turn, 0, count)
-
-
-@inner
-def book_instance(w, c, node, job, shape, at):
-    mask = choose_devices(w, c, node, job, shape, w.gpu_free, w.gpu_mem)
-    take(w, c, node, job, shape, 1, mask, w.free, w.gpu_free, w.gpu_mem)
-    w.entry[c, at].job = job
-    w.entry[c, at].node = node
-    w.entry[c, at].devices = mask
-
-
-@inner
-def rate_on(w, c, job, shape, at, count):
-    """A gang's speed on the nodes in entries at .. at + count: slowest piece, worst link."""
-    slowest = np.inf
-    for i in range(at, at + count):
-        node = w.entry[c, i].node
-        slowest = min(slowest, w.rate[w.jobs[c, job].kind, w.nodes[c, node].kind, shape])
-    link = 1.0
-    if count > 1 and w.link.shape[0] > 1:
-        for i in range(at, at + count):
-            for j in range(at, i):
-                a = w.nodes[c, w.entry[c, i].node].region
-                b = w.nodes[c, w.entry[c, j].node].region
-                if a != b:
-                    link = min(link, link_rate(w, c, a, b))
-    return slowest * link

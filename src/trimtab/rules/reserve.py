@@ -4,6 +4,7 @@ import numpy as np
 
 from trimtab.compiled import inner
 from trimtab.rules import bits
+from trimtab.rules.choose import place_job, rate_on
 from trimtab.rules.fit import (
     GRACE_S,
     amount,
@@ -14,7 +15,7 @@ from trimtab.rules.fit import (
     take,
     within,
 )
-from trimtab.rules.place import eligible, place_job, rate_on
+from trimtab.rules.place import eligible
 from trimtab.rules.sort import sort_turn
 
 HOLD = np.dtype(

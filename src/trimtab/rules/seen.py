@@ -6,14 +6,24 @@ import numpy as np
 
 from trimtab.arrays import Array
 from trimtab.core import Decision, Snapshot, Start, Stop
+from trimtab.rules import compat
+from trimtab.rules.index import index_of
+from trimtab.rules.place import FIRST
 from trimtab.rules.world import CONF, ENTRY, HEAD, World
 from trimtab.rules.worth import shipped
 
 
-def world_of(snapshot: Snapshot, room: int = 256, packer: Array | None = None) -> World:
+def world_of(
+    snapshot: Snapshot,
+    room: int = 256,
+    packer: Array | None = None,
+    worker: Array | None = None,
+    place: int = FIRST,
+) -> World:
     """The snapshot's arrays as they are, copies of what a plan books in, room for `room` starts.
 
-    `packer` are weights for the placement of that name, in place of the shipped ones.
+    `packer` and `worker` are weights for the placements of those names, in place of the shipped.
+    Many nodes get an index for `place`.
     """
     jobs, waiting = len(snapshot.jobs), len(snapshot.queue)
     nodes, resources = snapshot.free.shape
@@ -23,6 +33,7 @@ def world_of(snapshot: Snapshot, room: int = 256, packer: Array | None = None) -
     head["waiting"], head["heap"] = waiting, len(snapshot.running)
     head["submitted"] = snapshot.totals["submitted"]
     head["varies"] = snapshot.ahead.any()
+    head["indexed"] = place
     conf["startup_s"], conf["move_s"] = snapshot.startup_s, snapshot.move_s
     conf["live_migration"] = snapshot.live_migration
     profile = snapshot.profile
@@ -45,18 +56,20 @@ def world_of(snapshot: Snapshot, room: int = 256, packer: Array | None = None) -
         pieces=snapshot.pieces[None],
         head=head,
         conf=conf,
-        rate=profile.rate,
-        slow=profile.slow,
+        rate=np.ascontiguousarray(profile.rate),
+        slow=np.ascontiguousarray(profile.slow),
         scale=np.array([shape.scale for shape in profile.shapes]),
-        link=snapshot.link,
+        link=np.ascontiguousarray(snapshot.link),
         mix_jobs=snapshot.mix.jobs,
         mix_demand=snapshot.mix.demand,
         mix_share=snapshot.mix.share,
         packer=shipped() if packer is None else packer,
+        worker=(compat.shipped() if worker is None else worker)[None],
         limit=snapshot.limit[None],
         horizon=snapshot.horizon_s,
         ahead=snapshot.ahead[None] if snapshot.ahead.size else np.zeros((1, nodes, 0)),
         **limits_of(snapshot),
+        **index_of(snapshot.nodes, snapshot.capacity, len(snapshot.horizon_s), place),
         entry=np.zeros((1, room), ENTRY),
         stop=np.zeros((1, len(snapshot.runs)), np.int64),
         score=np.zeros((1, nodes)),

@@ -9,16 +9,29 @@ does it (Gibbs and Candes, NeurIPS 2021).
 from __future__ import annotations
 
 import math
+from typing import Any, Protocol
 
 import numpy as np
 
 from trimtab.arrays import Array
+from trimtab.core import Limit
 
 EVERY_S = 15.0
 GAIN = 0.1  # of a node, for a share of 1 in EVERY_S
 DROP = 0.1  # the most in EVERY_S
 LEAST, MOST = 0.3, 1.2
 CROWDED = 0.95  # load above which services are harmed
+
+
+class Steers(Protocol):
+    """What sets regions' limits while a rule places, by looks at a snapshot."""
+
+    due_s: float  # of the next look
+    worker: Array | None  # (G, weights) of the placement `worker` from the last look on
+
+    def began(self, now_s: float) -> bool: ...
+
+    def decisions(self, view: Any) -> list[Limit] | None: ...
 
 
 class Steering:
@@ -28,17 +41,19 @@ class Steering:
         self.target = target
         self.due_s = -math.inf
 
-    def limits(self, now_s: float, nodes: Array, state: Array, limit: Array) -> Array | None:
-        """(G,) from now on, by (N,) nodes and their state; None where it is not time yet."""
+    worker: Array | None = None  # it changes nothing of what workers weigh
+
+    def decisions(self, view: Any) -> list[Limit] | None:
+        """The limits of regions from now on, by a snapshot; None where it is not time yet."""
+        now_s, limit = float(view.now_s), np.asarray(view.limit)
         if self.began(now_s) and now_s < self.due_s:
             return None
         first = not self.began(now_s)
         self.due_s = (math.floor(now_s / EVERY_S) + 1) * EVERY_S
-        return (
-            limit
-            if first
-            else np.asarray(np.clip(limit + self._step(nodes, state, len(limit)), LEAST, MOST))
-        )
+        if not first:
+            step = self._step(view.nodes, view.node_state, len(limit))
+            limit = np.clip(limit + step, LEAST, MOST)
+        return [Limit(float(share), region) for region, share in enumerate(limit)]
 
     def began(self, now_s: float) -> bool:
         """Whether it has looked at this run before: a clock that went back is another's."""

@@ -54,6 +54,7 @@ HEAD = np.dtype(
         ("active", "i8"),  # jobs with a run and nothing left to start
         ("batch_left", "i8"),  # jobs that have not ended, services apart
         ("services", "i8"),  # runs whose use follows a pattern
+        ("follows", "i8"),  # jobs whose use would: rows of World.follow
         ("heap", "i8"),  # runs
         ("free_run", "i8"),  # list of free slots
         ("free_runs", "i8"),
@@ -84,13 +85,16 @@ HEAD = np.dtype(
         # the same of a greedy pass: what waits fits only on nodes where room was made since
         ("settled", "i8"),
         ("freed", "i8"),  # how many those are, World.freed_words which
+        # of an index of the nodes
+        ("indexed", "i8"),  # the place whose order it has
+        ("touches", "i8"),  # changes of a node so far
         # where the cluster lends
         ("estimate", "i8"),  # of rules.names.ESTIMATES
         ("varies", "i8"),  # 1 = the estimate hangs on how long a job runs: World.ahead is not all 0
         ("service", "f8"),  # that services use now, of all nodes
         ("harmed", "f8"),  # of that, on overloaded nodes
         ("own_harm", "f8"),  # of that, on nodes that services alone overload
-        ("over_s", "f8"),  # not after the next eviction
+        ("due_s", "f8"),  # not after the next eviction
         ("moved_s", "f8"),  # when a run last began
         ("step", "i8"),  # of use, that has begun
         ("back_first", "i8"),  # jobs whose evicted instances back off, -1 = none
@@ -136,6 +140,17 @@ CONF = np.dtype(
         ("grace_s", "f8"),
         ("evict_to", "f8"),
         ("back_off_s", "f8"),
+        ("usual_step_s", "f8"),
+        ("plans", "f8"),  # a job is in time within so many of its requests
+        ("spare_s", "f8"),  # and so many seconds more
+    ]
+)
+BUCKET = np.dtype(  # of an index: nodes alike
+    [
+        ("first", "i8"),  # row of World.bucket_node
+        ("count", "i8"),
+        ("base", "i8"),  # row of World.tree
+        ("leaves", "i8"),  # of its tree, a power of 2
     ]
 )
 ENTRY = np.dtype([("job", "i8"), ("node", "i8"), ("devices", "u8")])
@@ -170,8 +185,11 @@ FIELDS: dict[str, tuple[np.dtype[Any], int]] = {
     "mix_demand": (F8, 2),  # (T, R)
     "mix_share": (F8, 1),  # (T,)
     "packer": (F8, 2),  # (classes, features) weights of the placement of that name
+    "worker": (F8, 3),  # (C, regions or 1, weights) of the placement of that name
     # no rows of any, where the cluster does not lend
     "limit": (F8, 2),  # (C, regions)
+    "margin": (F8, 2),  # (C, regions) deviations that a learned estimate adds
+    "patience_s": (F8, 2),  # (C, regions) of crowded nodes, -1 = none is relieved
     "horizon": (F8, 1),  # (H,) seconds ahead
     "ahead": (F8, 3),  # (C, N, H) kept from jobs that long, beyond what free leaves out
     "curve": (F8, 2),  # (K, 2)
@@ -195,13 +213,20 @@ FIELDS: dict[str, tuple[np.dtype[Any], int]] = {
     "outage": (OUTAGE, 2),  # (C, F) by time
     "cancel": (I8, 2),  # (C, X) jobs by cancel time
     "patterns": (F8, 2),  # (rows, steps)
+    "follow": (I8, 2),  # (C, J) jobs whose use follows one of them
     "recent": (F8, 3),  # (C, N, W) ring of window means
     "log": (LOG, 2),  # (C, L)
     "past": (F8, 3),  # (C, N, L) ring of what services used, by step
     "reading": (F8, 3),  # (C, N, P) ring of readings of it
     "shared": (F8, 3),  # (C, regions, Q) ring of their mean share of use, by step
     "cast": (F8, 2),  # (H, features + 1) weights of the estimate `forecast`
-    "foretold": (F8, 3),  # (C, N, H) what it says now
+    "foretold": (F8, 3),  # (C, N, H) what a learned estimate says now
+    "usual": (F8, 3),  # (C, regions, K) share of use by time of day
+    "outlook": (F8, 3),  # (C, regions, ..) of it, now and ahead
+    "net_first": (F8, 2),  # of the estimate `encoder`, biases last
+    "net_middle": (F8, 2),
+    "net_last": (F8, 2),
+    "embedded": (F8, 3),  # (C, N, hidden) its view of each node
     "foreseen": (F8, 3),  # (C, T, N x H) estimates given by step; no rows where nobody gives any
     # room for one scheduling pass
     "entry": (ENTRY, 2),  # (C, P) starts, an entry an instance
@@ -213,6 +238,15 @@ FIELDS: dict[str, tuple[np.dtype[Any], int]] = {
     "later_gpu_mem": (F8, 3),
     "refused": (I8, 2),  # (C, J) by likeness: the pass in which such a request last failed
     "most": (F8, 2),  # (C, R) of any node in this pass: what is free
+    # an index of the nodes, for one place; no rows of any where a scan costs less
+    "bucket": (BUCKET, 2),  # (C, B)
+    "bucket_node": (I8, 2),  # (C, N) by bucket, then number
+    "bucket_at": (I8, 2),  # (C, N) where a node stands there
+    "bucket_of": (I8, 2),  # (C, N)
+    "tree": (F8, 3),  # (C, H, rows x (1 + R)) largest ease, and most room of each resource
+    "tree_seen": (I8, 2),  # (C, H) touches that it has taken in, -1 = none
+    "tree_path": (I8, 2),  # (C, 128) scratch
+    "touched": (I8, 2),  # (C, N / 4) ring of nodes on which something changed
     # of greedy passes
     "freed_words": (U8, 2),  # (C, N / 64) nodes where room was made since the last, as bits
     "freed_heads": (U8, 2),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from operator import index
 from typing import Any
@@ -31,7 +32,7 @@ from trimtab.core import (
 from trimtab.rules.names import ESTIMATES, MOST_LIMIT
 from trimtab.rules.world import World
 from trimtab.sim import choice, kernel
-from trimtab.sim.lend import set_limit
+from trimtab.sim.lend import set_care, set_limit
 from trimtab.sim.lending import estimate_of, foreseeing, lends
 from trimtab.sim.log import MOVED, REASONS, RESIZED
 from trimtab.sim.loop import log_needs, queue_of
@@ -126,6 +127,8 @@ class SimBackend:
             reserved=self.workload.reserved,
             names=self.cluster.names,
             limit=frozen(world.limit[0]),
+            margin=frozen(world.margin[0]),
+            patience_s=frozen(world.patience_s[0]),
             estimate=self._estimate() if lends(world) else "",
             horizon_s=frozen(world.horizon),
             ahead=frozen(world.ahead[0]),
@@ -192,10 +195,13 @@ class SimBackend:
         if not 0.0 <= decision.share <= MOST_LIMIT:
             within = f"not a share of a node, 0 to {MOST_LIMIT:g}"
             return self._refused(-1, f"limit: {decision.share} is {within}")
+        if math.isinf(decision.margin) or decision.patience_s == math.inf:
+            return self._refused(-1, "limit: margin and patience_s are not finite numbers")
         if decision.estimate == "oracle" and not world.foreseen.shape[1]:
             self.world = foreseeing(world, self.workload, self.cluster)
         kind = estimate_of(decision.estimate)
         set_limit(self.world, 0, region, float(decision.share), kind)
+        set_care(self.world, 0, region, float(decision.margin), float(decision.patience_s))
         return self._event(What.PLACED, -1)
 
     def _refused(self, job: int, reason: str) -> Event:

@@ -13,42 +13,67 @@ from trimtab.sim.log import E_STOPPED, EVICTED, QUEUED, RUNNING, note
 from trimtab.sim.meter import hold_share, use_of
 from trimtab.sim.runs import occupy_node, retune, settle_run
 
+SPARE = 0.005  # of a node: a crowded one is relieved to so much below where it is crowded
+
 
 @inner
 def next_eviction(w: World, c: int, before_s: float) -> float:
     """When the next node is due, where that is before the given time, or inf."""
     head = w.head[c]
-    if head.over_s > before_s:
+    if head.due_s > before_s:
         return np.inf
-    head.over_s = np.inf  # it may speak of a node that has calmed down since
+    head.due_s = np.inf  # it may speak of a node that has calmed down since
     for node in range(head.nodes):
-        head.over_s = min(head.over_s, w.node_state[c, node].over_s + w.conf[0].grace_s)
-    return head.over_s if head.over_s <= before_s else np.inf
+        head.due_s = min(head.due_s, w.node_state[c, node].due_s)
+    return head.due_s if head.due_s <= before_s else np.inf
 
 
 @inner
 def evict_due(w: World, c: int) -> None:
-    """Clear every node that has been overloaded for the whole grace."""
+    """Clear every node that has been overloaded for the whole grace, and relieve crowded ones."""
     head = w.head[c]
-    if head.over_s > head.now_s:
+    if head.due_s > head.now_s:
         return
     for node in range(head.nodes):
-        if w.node_state[c, node].over_s + w.conf[0].grace_s <= head.now_s:
-            clear_node(w, c, node)
+        if w.node_state[c, node].due_s <= head.now_s:
+            look_at(w, c, node)
     next_eviction(w, c, np.inf)
 
 
 @inner
-def clear_node(w: World, c: int, node: int) -> None:
-    """Evict batch instances, the youngest first, until the node's load is bearable."""
+def look_at(w: World, c: int, node: int) -> None:
+    """Let batch instances leave a node that is due, and note when to look at it again."""
+    state, now_s, grace_s = w.node_state[c, node], w.head[c].now_s, w.conf[0].grace_s
+    patience_s = w.patience_s[c, w.nodes[c, node].region]
+    cap = w.capacity[c, node, w.nodes[c, node].driver]
+    over = state.over_s + grace_s <= now_s
+    if patience_s >= 0.0 and (over or state.service <= w.conf[0].crowded * cap):
+        bearable = w.conf[0].evict_to if over else w.conf[0].crowded - SPARE
+        clear_node(w, c, node, bearable, True)
+        if over or state.hot_s + patience_s <= now_s:
+            clear_node(w, c, node, bearable, False)
+    elif over:
+        clear_node(w, c, node, w.conf[0].evict_to, False)
+    if over:
+        state.over_s = now_s if state.batch > 0 and state.load > 1.0 else np.inf
+    state.due_s = state.over_s + grace_s
+    if patience_s >= 0.0 and state.hot_s < np.inf:  # time is lost as it goes by
+        state.due_s = min(state.due_s, now_s + max(w.conf[0].pattern_step_s, grace_s))
+
+
+@inner
+def clear_node(w: World, c: int, node: int, bearable: float, lost: bool) -> None:
+    """Evict batch instances, the youngest first, until the node's load is bearable; of `lost` jobs
+    alone those whose time is lost.
+    """
     state, driver = w.node_state[c, node], w.nodes[c, node].driver
-    cap, bearable = w.capacity[c, node, driver], w.conf[0].evict_to
+    cap = w.capacity[c, node, driver]
     piece = state.piece  # the last that came is the first of the list
     while piece >= 0 and state.load > bearable:
         rec = w.pieces[c, piece]
         run, following = rec.run, rec.after
         job = w.runs[c, run].job
-        if w.truth[c, job].service == 0:
+        if w.truth[c, job].service == 0 and (not lost or is_lost(w, c, run)):
             each = amount(w.demand[c, job, driver], w.scale[w.runs[c, run].shape])
             each *= use_of(w, c, job)
             count = w.runs[c, run].instances
@@ -61,9 +86,20 @@ def clear_node(w: World, c: int, node: int) -> None:
             piece = state.piece if not split else following
         else:
             piece = following
-    state.over_s = np.inf
-    if state.batch > 0 and state.load > 1.0:
-        state.over_s = w.head[c].now_s
+
+
+@inner
+def is_lost(w: World, c: int, run: int) -> bool:
+    """Whether the job of a run cannot be in time any more, whatever is done for it."""
+    rec = w.runs[c, run]
+    asks, state = w.jobs[c, rec.job], w.state[c, rec.job]
+    if state.evicted > 0 or state.tries > 0 or state.stops > 0:
+        return True
+    latest_s = asks.deadline_s
+    if latest_s == np.inf:
+        runnable_s = max(asks.submit_s, state.queued_s)
+        latest_s = runnable_s + w.conf[0].plans * asks.request_s + w.conf[0].spare_s
+    return rec.expected_end_s > latest_s
 
 
 @inner

@@ -10,11 +10,12 @@ import numpy as np
 
 from trimtab.compiled import compiled, inner
 from trimtab.rules import bits
-from trimtab.rules.fit import amount, forget_freed, next_edge
+from trimtab.rules.fit import amount, forget_freed, next_edge, touch
 from trimtab.sim.evict import come_back, evict_due, next_eviction
-from trimtab.sim.lend import foretell, lay_out, read_regions, read_use, varies
-from trimtab.sim.life import cancel, enqueue, fail_job, finish_run, kill_run, submit
+from trimtab.sim.lend import foretell, lay_out, look_ahead, read_regions, read_use, varies
+from trimtab.sim.life import cancel, enqueue, fail_job, finish_run, kill_run, settle_in, submit
 from trimtab.sim.log import (
+    BLOCKED,
     CANCELLED,
     E_FAILED,
     E_STARTED,
@@ -41,6 +42,7 @@ def reset(w, c):
     head.alarm_s = np.inf
     head.pattern_s = w.conf[0].pattern_step_s if w.patterns.shape[0] > 0 else np.inf
     head.load_sum = head.load_square = head.power_w = head.held = 0.0
+    head.follows = 0
     head.submitted = head.outage = head.cancel = head.waiting = head.active = head.services = 0
     head.heap = head.log = head.calm = head.fresh = head.settled = 0
     head.later_s = 0.0
@@ -48,7 +50,7 @@ def reset(w, c):
     head.batch_left = head.pinned = 0
     head.first_s, head.last = np.inf, -1
     head.service = head.harmed = head.own_harm = 0.0
-    head.over_s, head.moved_s, head.step = np.inf, 0.0, 0
+    head.due_s, head.moved_s, head.step = np.inf, 0.0, 0
     head.back_first = head.back_last = -1
     head.idle = nodes
     for job in range(w.jobs.shape[1]):
@@ -63,6 +65,9 @@ def reset(w, c):
         state.back_s = 0.0
         state.status = FUTURE if job < jobs else CANCELLED
         w.so_far[c, job].held_s = w.so_far[c, job].done_s = 0.0
+        if job < jobs and w.truth[c, job].pattern >= 0:
+            w.follow[c, head.follows] = job
+            head.follows += 1
         if job < jobs:
             head.pinned += w.truth[c, job].pinned > 0
             if w.conf[0].lends == 0 or w.truth[c, job].service == 0:
@@ -88,6 +93,8 @@ def reset(w, c):
         w.pieces[c, piece].next = piece + 1
     w.pieces[c, w.pieces.shape[1] - 1].next = -1
     head.free_piece, head.free_pieces = 0, w.pieces.shape[1]
+    for h in range(w.tree_seen.shape[1]):
+        w.tree_seen[c, h] = -1
     for node in range(w.nodes.shape[1]):
         reset_node(w, c, node, node < nodes)
     clear_totals(w.totals[c])
@@ -111,7 +118,8 @@ def reset_node(w, c, node, up):
     state.piece = -1
     state.pieces = state.batch = state.reads = state.read_step = state.evicted = 0
     state.service = state.reserved = state.kept = state.tuned = state.harm_s = 0.0
-    state.read, state.over_s = -1.0, np.inf
+    state.read = -1.0
+    state.over_s = state.hot_s = state.due_s = np.inf
     state.power_w = w.nodes[c, node].idle_w if up and w.conf[0].power == 1 else 0.0
     w.head[c].power_w += state.power_w
     for r in range(w.free.shape[2]):
@@ -145,6 +153,13 @@ def node_down(w, c, node):
     while state.piece >= 0:
         run = w.pieces[c, state.piece].run
         job = w.runs[c, run].job
+        if w.truth[c, job].service == 1 and w.truth[c, job].pinned > 0:
+            w.head[c].active -= 1
+            kill_run(w, c, run)  # it comes back with its node
+            w.state[c, job].status = BLOCKED
+            w.head[c].pinned += 1
+            note(w, c, E_STOPPED, job, node, 0, 0, run, NODE_FAILED)
+            continue
         w.state[c, job].tries += 1
         if w.state[c, job].tries > w.conf[0].retries:
             fail_job(w, c, job, RETRIES)
@@ -161,6 +176,7 @@ def node_down(w, c, node):
     w.head[c].idle -= 1
     w.head[c].calm = w.head[c].settled = 0
     state.up = 0
+    touch(w, c, node)
     change_load(w, c, node, 0.0, 0.0)
 
 
@@ -171,48 +187,78 @@ def node_up(w, c, node):
         return
     settle_node(w, c, node)
     state.up = 1
+    touch(w, c, node)
     w.head[c].idle += 1
     w.head[c].calm = w.head[c].settled = 0
     change_load(w, c, node, 0.0, 0.0)
     note(w, c, E_STARTED, -1, node, 0, 0, -1, NODE_UP)
+    for job in range(w.head[c].submitted):
+        own = w.truth[c, job].pinned == node + 1 and w.truth[c, job].service == 1
+        if own and w.state[c, job].status == BLOCKED:
+            w.head[c].pinned -= 1
+            settle_in(w, c, job)
 
 
 @inner
 def change_use(w, c):
-    """Services use more or less from now on: settle what they added and add it anew."""
+    """Services use more or less from now on."""
     head = w.head[c]
     head.calm = 0
-    for i in range(head.heap):
-        run = w.heap[c, i]
-        job = w.runs[c, run].job
-        if w.truth[c, job].pattern < 0:
-            continue
-        step = int(head.now_s / w.conf[0].pattern_step_s + 0.5)
-        row, width = w.truth[c, job].pattern, w.patterns.shape[1]
-        change = w.patterns[row, step % width] - w.patterns[row, (step - 1) % width]
-        piece = w.runs[c, run].piece
-        while piece >= 0:
-            rec = w.pieces[c, piece]
-            node = rec.node
-            driver = w.nodes[c, node].driver
-            used = rec.count * amount(w.demand[c, job, driver], w.scale[w.runs[c, run].shape])
-            used *= w.truth[c, job].use * change
-            cap = w.capacity[c, node, driver]
-            draw = used / cap if cap > 0.0 else 0.0
-            if w.truth[c, job].service == 1:
-                change_service(w, c, node, used)
-            change_load(w, c, node, used, draw * w.draw[w.jobs[c, job].kind, w.nodes[c, node].kind])
-            piece = rec.next
+    step = int(head.now_s / w.conf[0].pattern_step_s + 0.5)
+    follow_patterns(w, c, step)
     if w.conf[0].lends == 1:
-        step = head.step = int(head.now_s / w.conf[0].pattern_step_s + 0.5)
+        head.step = step
         for node in range(head.nodes):
             read_use(w, c, node, step)
         read_regions(w, c, step)
+        look_ahead(w, c, step)
         for node in range(head.nodes):
             foretell(w, c, node)
             lay_out(w, c, node)
             if w.conf[0].curved == 1:
                 retune(w, c, node, -1)
+
+
+@inner
+def follow_patterns(w, c, step):
+    """Add what services use more or less than a step ago: those that stand together in the trace
+    and on one node at once.
+    """
+    width = w.patterns.shape[1]
+    last, more, served, drawn = -1, 0.0, 0.0, 0.0
+    for i in range(w.head[c].follows):
+        job = w.follow[c, i]
+        run = w.state[c, job].run if w.state[c, job].active > 0 else -1
+        if run < 0:
+            continue
+        row, kind = w.truth[c, job].pattern, w.jobs[c, job].kind
+        change = w.patterns[row, step % width] - w.patterns[row, (step - 1) % width]
+        while run >= 0:
+            piece = w.runs[c, run].piece
+            while piece >= 0:
+                rec = w.pieces[c, piece]
+                node, driver = rec.node, w.nodes[c, rec.node].driver
+                if node != last:
+                    change_node(w, c, last, more, served, drawn)
+                    last, more, served, drawn = node, 0.0, 0.0, 0.0
+                used = rec.count * amount(w.demand[c, job, driver], w.scale[w.runs[c, run].shape])
+                used *= w.truth[c, job].use * change
+                cap = w.capacity[c, node, driver]
+                draw = used / cap if cap > 0.0 else 0.0
+                more += used
+                served += used * w.truth[c, job].service
+                drawn += draw * w.draw[kind, w.nodes[c, node].kind]
+                piece = rec.next
+            run = w.runs[c, run].sibling
+    change_node(w, c, last, more, served, drawn)
+
+
+@inner
+def change_node(w, c, node, used, served, draw):
+    """Add to the use of a node's driving resource, of which services add `served`."""
+    if node >= 0:
+        change_service(w, c, node, served)
+        change_load(w, c, node, used, draw)
 
 
 @inner
@@ -251,7 +297,7 @@ def next_time(w, c):
         time_s = min(time_s, head.alarm_s)
         if head.services > 0:
             time_s = min(time_s, head.pattern_s)
-    if head.over_s <= time_s:
+    if head.due_s <= time_s:
         time_s = min(time_s, next_eviction(w, c, time_s))
     return time_s
 

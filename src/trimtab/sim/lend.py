@@ -15,17 +15,20 @@ import numpy as np
 
 from trimtab.columns import QUANTUM
 from trimtab.compiled import compiled, inner
-from trimtab.rules.fit import free_up
-from trimtab.rules.forecast import FEATURES, MARGIN, describe
+from trimtab.rules import encoder
+from trimtab.rules.fit import free_up, touch
+from trimtab.rules.forecast import FEATURES, describe
 from trimtab.rules.names import ESTIMATES
 from trimtab.rules.place import mixed
 from trimtab.rules.world import World
+from trimtab.sim.meter import watch_overload
 
 NATIVE, NOW, DEVIATION, P95 = (ESTIMATES[name] for name in ("native", "now", "deviation", "p95"))
 PEAK, TREND, ORACLE = (ESTIMATES[name] for name in ("peak", "trend", "oracle"))
-FORECAST = ESTIMATES["forecast"]
+FORECAST, ENCODER = ESTIMATES["forecast"], ESTIMATES["encoder"]
 PART = 6  # the short window is this part of all readings
 HIGH = 0.95
+NEAR = 0.01  # of a node: a percentile seldom falls by more from one reading to the next
 
 
 @inner
@@ -54,29 +57,41 @@ def back(w: World, c: int, node: int, i: int) -> float:
 def mean_and_deviation(w: World, c: int, node: int, first: int, count: int) -> tuple[float, float]:
     """Of `count` readings, the last of which is the `first` before the newest."""
     mean = square = 0.0
-    for i in range(first, first + count):
-        mean += back(w, c, node, i)
+    ring = w.reading.shape[2]
+    newest = (w.node_state[c, node].reads - 1 - first) % ring
+    at = newest
+    for _ in range(count):
+        mean += w.reading[c, node, at]
+        at = at - 1 if at > 0 else ring - 1
     mean /= count
-    for i in range(first, first + count):
-        square += (back(w, c, node, i) - mean) ** 2
+    at = newest
+    for _ in range(count):
+        square += (w.reading[c, node, at] - mean) ** 2
+        at = at - 1 if at > 0 else ring - 1
     return mean, math.sqrt(square / count)
 
 
 @inner
-def percentile(w: World, c: int, node: int, count: int) -> float:
-    """The 95th percentile of the last readings, between two of them in proportion, as NumPy's."""
+def percentile(w: World, c: int, node: int, count: int, near: float) -> float:
+    """The 95th percentile of all readings kept, between two of them in proportion, as NumPy's.
+
+    Readings below `near` are not looked at, unless it turns out to be too high.
+    """
     place = HIGH * (count - 1)
     below = math.floor(place)
     most = count - below  # so many of the largest are needed
     top = np.full(most, -np.inf)  # largest last
-    for i in range(count):
-        value = back(w, c, node, i)
-        if value > top[0]:
-            k = 1
-            while k < most and top[k] < value:
-                top[k - 1] = top[k]
-                k += 1
-            top[k - 1] = value
+    while top[0] == -np.inf:
+        for i in range(count):  # in any order: the ring's own costs least
+            value = w.reading[c, node, i]
+            if value >= near and value > top[0]:
+                k = 1
+                while k < most and top[k] < value:
+                    top[k - 1] = top[k]
+                    k += 1
+                top[k - 1] = value
+        if top[0] == -np.inf:
+            top[:] = near = -np.inf
     if most == 1:
         return top[0]
     return top[0] + (top[1] - top[0]) * (place - below)
@@ -103,22 +118,41 @@ def read_regions(w: World, c: int, step: int) -> None:
 
 
 @inner
+def look_ahead(w: World, c: int, step: int) -> None:
+    """Set what is usual in every region from this step on, where that is known."""
+    if w.head[c].estimate == ENCODER and w.usual.shape[2] > 0:
+        now_s = step * w.conf[0].pattern_step_s
+        for g in range(w.usual.shape[1]):
+            encoder.look_ahead(w.usual[c, g], w.conf[0].usual_step_s, now_s, w.outlook[c, g])
+
+
+@inner
 def foretell(w: World, c: int, node: int) -> None:
-    """Set what `forecast` says of a node until the next reading, where it is the estimate."""
-    state, head = w.node_state[c, node], w.head[c]
+    """Set what a learned estimate says of a node until the next reading."""
+    state, head, g = w.node_state[c, node], w.head[c], w.nodes[c, node].region
     cap = w.capacity[c, node, w.nodes[c, node].driver]
-    if head.estimate != FORECAST or state.read < 0.0 or cap <= 0.0:
+    learned = head.estimate == FORECAST or head.estimate == ENCODER
+    if not learned or state.read < 0.0 or cap <= 0.0:
         return
-    x = np.empty(FEATURES)
+    x = np.empty(encoder.FEATURES)
     count = min(state.reads, w.reading.shape[2])
     describe(
-        w.reading[c, node], state.reads - 1, count, w.shared[c, w.nodes[c, node].region], head.step,
-        state.reserved, cap, x,
+        w.reading[c, node], state.reads - 1, count, w.shared[c, g], head.step, state.reserved, cap,
+        x[:FEATURES],
     )  # fmt: skip
-    for h in range(w.horizon.shape[0]):
-        rise = MARGIN * w.cast[h, FEATURES]
-        for f in range(FEATURES):
-            rise += w.cast[h, f] * x[f]
+    horizons = w.horizon.shape[0]
+    if head.estimate == ENCODER:
+        encoder.look_on(w.outlook[c, g], w.usual.shape[2] > 0, x)
+        y = np.empty(2 * horizons)
+        a = np.empty(w.net_first.shape[1])
+        encoder.encode(w.net_first, w.net_middle, w.net_last, x, a, w.embedded[c, node], y)
+    for h in range(horizons):
+        if head.estimate == ENCODER:
+            rise = y[h] + w.margin[c, g] * y[horizons + h]
+        else:
+            rise = w.margin[c, g] * w.cast[h, FEATURES]
+            for f in range(FEATURES):
+                rise += w.cast[h, f] * x[f]
         w.foretold[c, node, h] = min(state.read + max(rise, 0.0) * cap, state.reserved)
 
 
@@ -135,14 +169,16 @@ def estimate(w: World, c: int, node: int, h: int) -> float:
     short = max(min(w.reading.shape[2] // PART, count), 1)
     if kind == NOW:
         return state.read
-    if kind == FORECAST:
+    if kind in (FORECAST, ENCODER):
         return w.foretold[c, node, h]
     if kind == P95:
-        return percentile(w, c, node, count)
+        cap = w.capacity[c, node, w.nodes[c, node].driver]
+        last = state.kept - (1.0 - w.limit[c, w.nodes[c, node].region]) * cap
+        return percentile(w, c, node, count, last - NEAR * cap)
     if kind == PEAK:
         most = state.read
-        for i in range(1, count):
-            most = max(most, back(w, c, node, i))
+        for i in range(count):
+            most = max(most, w.reading[c, node, i])
         return most
     mean, deviation = mean_and_deviation(w, c, node, 0, short)
     if kind == DEVIATION:
@@ -158,12 +194,13 @@ def estimate(w: World, c: int, node: int, h: int) -> float:
 @inner
 def varies(kind: int) -> bool:
     """Whether the estimate hangs on how long a job runs."""
-    return kind in (TREND, ORACLE, FORECAST)
+    return kind in (TREND, ORACLE, FORECAST, ENCODER)
 
 
 @inner
 def lay_out(w: World, c: int, node: int) -> None:
     """Set anew what of a node is kept from batch jobs."""
+    touch(w, c, node)
     state, driver = w.node_state[c, node], w.nodes[c, node].driver
     cap, share = w.capacity[c, node, driver], w.limit[c, w.nodes[c, node].region]
     first = estimate(w, c, node, 0)
@@ -192,8 +229,27 @@ def set_limit(w: World, c: int, region: int, share: float, kind: int) -> None:
     for g in range(w.limit.shape[1]):
         if region < 0 or g == region:
             w.limit[c, g] = share
+    look_ahead(w, c, head.step)
     for node in range(head.nodes):
         if kind >= 0:
             foretell(w, c, node)
         if kind >= 0 or region < 0 or w.nodes[c, node].region == region:
             lay_out(w, c, node)
+
+
+@compiled
+def set_care(w: World, c: int, region: int, margin: float, patience_s: float) -> None:
+    """Set the margin and the patience of a region (-1: of all); NaN leaves either as it is."""
+    head = w.head[c]
+    head.calm = 0
+    for g in range(w.limit.shape[1]):
+        if region < 0 or g == region:
+            w.margin[c, g] = w.margin[c, g] if math.isnan(margin) else margin
+            w.patience_s[c, g] = w.patience_s[c, g] if math.isnan(patience_s) else patience_s
+    for node in range(head.nodes):
+        if region < 0 or w.nodes[c, node].region == region:
+            if not math.isnan(margin):
+                foretell(w, c, node)
+                lay_out(w, c, node)
+            if not math.isnan(patience_s):
+                watch_overload(w, c, node)

@@ -13,10 +13,11 @@ import numpy as np
 from trimtab.arrays import Array
 from trimtab.core import Cluster, Lending, Profile, Workload
 from trimtab.errors import TraceError, UnknownName, suggestion
-from trimtab.rules.forecast import HORIZON_S, LONG, weights_at
-from trimtab.rules.names import ESTIMATES, MOST_LIMIT, Rule
+from trimtab.rules import encoder
+from trimtab.rules.forecast import HORIZON_S, LONG, MARGIN, weights_at
+from trimtab.rules.names import ESTIMATES, MOST_LIMIT, RELIEVE, Rule
 from trimtab.rules.world import World
-from trimtab.sim.lend import set_limit
+from trimtab.sim.lend import set_care, set_limit
 
 SAME = -1  # estimate: as it is
 COPIED = ("every", "late", "stale", "missing", "crowded", "grace_s", "evict_to", "back_off_s")
@@ -32,6 +33,12 @@ def estimate_of(name: str) -> int:
 def check_lending(lending: Lending, cluster: Cluster) -> None:
     """Raise TraceError for a setting that means nothing."""
     estimate_of(lending.estimate)
+    rows = None if lending.usual is None else np.asarray(lending.usual)
+    if rows is not None and (rows.ndim != 2 or len(rows) != len(cluster.regions)):
+        raise TraceError(
+            f"{cluster.source}: lending: usual is not a row for each of {len(cluster.regions)} "
+            "regions; give one of past days for each, or none"
+        )
     for name, low, high in (
         ("limit", 0.0, MOST_LIMIT),
         ("readings", 1, 10_000),
@@ -43,6 +50,7 @@ def check_lending(lending: Lending, cluster: Cluster) -> None:
         ("grace_s", 0.0, math.inf),
         ("evict_to", 0.0, 1.0),
         ("back_off_s", 0.0, 1e9),
+        ("usual_step_s", 1e-6, 1e9),
     ):
         value = getattr(lending, name)
         if not low <= value <= high:
@@ -60,6 +68,8 @@ def lending_arrays(
     regions = len(cluster.regions) if lending else 0
     return {
         "limit": np.full((count, regions), lending.limit if lending else 1.0),
+        "margin": np.full((count, regions), MARGIN),
+        "patience_s": np.full((count, regions), -1.0),
         "horizon": np.array(HORIZON_S[:horizons]),
         "ahead": np.zeros((count, nodes, horizons)),
         "curve": np.ascontiguousarray(profile.curve, np.float64),
@@ -67,8 +77,27 @@ def lending_arrays(
         "reading": np.zeros((count, nodes, readings)),
         "shared": np.zeros((count, regions, LONG if lending else 0)),
         "cast": weights_at(lending.forecast) if lending else np.zeros((0, 0)),
+        **encoder_arrays(count, nodes, regions, lending),
         "foretold": np.zeros((count, nodes, horizons)),
         "foreseen": np.zeros((count, 0, nodes * horizons)),
+    }
+
+
+def encoder_arrays(
+    count: int, nodes: int, regions: int, lending: Lending | None
+) -> dict[str, Array]:
+    """What the estimate `encoder` needs."""
+    if lending is None:
+        return {}
+    first, middle, last = encoder.weights_at(lending.encoder)
+    usual = np.zeros((regions, 0)) if lending.usual is None else lending.usual
+    return {
+        "usual": np.ascontiguousarray(np.tile(usual, (count, 1, 1))),
+        "outlook": np.zeros((count, regions, encoder.OUTLOOK)),
+        "net_first": first,
+        "net_middle": middle,
+        "net_last": last,
+        "embedded": np.zeros((count, nodes, first.shape[1])),
     }
 
 
@@ -80,6 +109,7 @@ def lending_conf(conf: Array, lending: Lending | None, profile: Profile, slows: 
     conf["lends"] = lending is not None
     if lending is not None:
         conf["read_seed"] = lending.seed
+        conf["usual_step_s"] = lending.usual_step_s
         for name in COPIED:
             conf[name] = getattr(lending, name)
 
@@ -134,23 +164,31 @@ def foreseeing(world: World, work: Workload, cluster: Cluster) -> World:
 
 
 def set_lending(
-    world: World, work: Workload, cluster: Cluster, estimate: str, limit: float
+    world: World,
+    work: Workload,
+    cluster: Cluster,
+    estimate: str,
+    limit: float,
+    patience_s: float = math.nan,
 ) -> World:
-    """The world under a rule's own estimate and limit, where it names any."""
-    if not estimate:
+    """The world under a rule's own estimate, limit and patience, where it names any."""
+    if not estimate and math.isnan(patience_s):
         return world
     if not lends(world):
+        told = f"an estimate ({estimate})" if estimate else f"{RELIEVE}"
         raise TraceError(
-            f"{work.source}: an estimate ({estimate}) says what batch jobs may borrow of services, "
-            f"and {cluster.source} lends nothing; leave it out, or run it on colocated"
+            f"{work.source}: {told} says what batch jobs may borrow of services, and "
+            f"{cluster.source} lends nothing; leave it out, or run it on colocated"
         )
     if estimate == "oracle" and not world.foreseen.shape[1]:
         world = foreseeing(world, work, cluster)
-    share = float(world.limit[0, 0]) if math.isnan(limit) else limit
-    set_limit(world, 0, -1, share, estimate_of(estimate))
+    if estimate:
+        share = float(world.limit[0, 0]) if math.isnan(limit) else limit
+        set_limit(world, 0, -1, share, estimate_of(estimate))
+    set_care(world, 0, -1, math.nan, patience_s)
     return world
 
 
 def lending_of(rule: Rule) -> dict[str, Any]:
     """What a rule says of lending, as `set_lending` takes it."""
-    return {"estimate": rule.estimate, "limit": rule.limit}
+    return {"estimate": rule.estimate, "limit": rule.limit, "patience_s": rule.patience_s}

@@ -120,13 +120,24 @@ def count_harm(w, c, node, sign):
 
 @inner
 def watch_overload(w, c, node):
-    """Note since when batch jobs stand on an overloaded node."""
-    state, head = w.node_state[c, node], w.head[c]
-    if state.load <= 1.0 + SLACK or state.batch == 0:
-        state.over_s = np.inf
-    elif state.over_s == np.inf:
+    """Note since when batch jobs stand on an overloaded node, or on a crowded one that may be
+    relieved, and when they may have to leave.
+    """
+    state, head, grace_s = w.node_state[c, node], w.head[c], w.conf[0].grace_s
+    over = state.batch > 0 and state.load > 1.0 + SLACK
+    hot = state.batch > 0 and state.load > w.conf[0].crowded
+    hot &= w.patience_s[c, w.nodes[c, node].region] >= 0.0
+    if over and state.over_s == np.inf:
         state.over_s = head.now_s
-        head.over_s = min(head.over_s, head.now_s + w.conf[0].grace_s)
+        state.due_s = min(state.due_s, head.now_s + grace_s)
+    if hot and state.hot_s == np.inf:
+        state.hot_s = head.now_s
+        state.due_s = min(state.due_s, head.now_s + grace_s)
+    state.over_s = state.over_s if over else np.inf
+    state.hot_s = state.hot_s if hot else np.inf
+    if not (over or hot):
+        state.due_s = np.inf
+    head.due_s = min(head.due_s, state.due_s)
 
 
 @inner

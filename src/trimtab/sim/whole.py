@@ -10,16 +10,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trimtab.arrays import Array
+from trimtab.build import uniform_profile
 from trimtab.columns import SO_FAR, STATE, TOTALS
 from trimtab.compiled import interruptible
-from trimtab.core import Cluster, Profile, Status, Workload
+from trimtab.core import Cluster, Limit, Profile, Status, Workload
 from trimtab.errors import PolicyError, TraceError
+from trimtab.rules.index import indexed
 from trimtab.rules.names import BACKFILLS, FEEDBACK, ORDERS, Rule, at_limit, parse
-from trimtab.rules.steer import Steering
+from trimtab.rules.steer import Steering, Steers
 from trimtab.rules.world import World
 from trimtab.sim import kernel, loop, pool
-from trimtab.sim.lend import set_limit
-from trimtab.sim.lending import SAME, lends, set_lending
+from trimtab.sim.backend import recent_load
+from trimtab.sim.lend import set_care, set_limit
+from trimtab.sim.lending import estimate_of, lending_of, lends, set_lending
 from trimtab.sim.world import Models, check_hostable, fitted, grown, make_world
 
 FIRST_DYNAMIC = ORDERS["wfp3"]
@@ -50,21 +53,24 @@ def simulate(
     log: bool = False,
     progress: Callable[[int], None] | None = None,
     packer: Array | None = None,
+    worker: Array | None = None,
+    steering: Steers | None = None,
 ) -> Whole:
     """Run the whole workload by a rule. `progress` is told the number of jobs that have ended,
-    `packer` are weights for the placement of that name.
+    `packer` and `worker` are weights for the placements of those names, `steering` sets limits.
     """
     workload, cluster = fitted(workload, cluster)
     check_hostable(workload, cluster)
     found = parse(rule, seed)
     began_s = time.perf_counter()
+    rows = 4096 if log else 0
     world = make_world(
-        [workload], [cluster], profile, models, log=4096 if log else 0, packer=packer
+        [workload], [cluster], profile, models, log=rows, packer=packer, worker=worker
     )
     loop.set_rank(world, 0, found.order)
     kernel.reset(world, 0)
-    world = set_lending(world, workload, cluster, found.estimate, found.limit)
-    world = run_world(world, found, progress, steering_of(world, found))
+    world = set_lending(world, workload, cluster, **lending_of(found))
+    world = run_world(world, found, progress, steering or steering_of(world, found), profile)
     waiting = int(world.head[0]["waiting"])
     if waiting and lends(world):
         raise PolicyError(
@@ -99,29 +105,75 @@ def steering_of(world: World, rule: Rule) -> Steering | None:
     return Steering(rule.target)
 
 
-def steer(world: World, steering: Steering) -> None:
-    """Set the limits that are due, and an alarm for the next."""
+class View(NamedTuple):
+    """What of a snapshot is looked at while compiled code runs: the world's own arrays."""
+
+    now_s: float
+    queue: Array
+    running: Array
+    jobs: Array
+    demand: Array
+    state: Array
+    nodes: Array
+    capacity: Array
+    free: Array
+    node_state: Array
+    runs: Array
+    pieces: Array
+    profile: Profile
+    link: Array
+    limit: Array
+    horizon_s: Array
+    ahead: Array
+
+
+def view_of(world: World, profile: Profile) -> View:
+    """The first cluster of a world as it is now."""
+    recent_load(world, 0, np.empty_like(world.recent[0]))  # settles what nodes count
     head = world.head[0]
-    now_s, nodes = float(head["now_s"]), int(head["nodes"])
-    made = steering.limits(
-        now_s, world.nodes[0, :nodes], world.node_state[0, :nodes], world.limit[0]
-    )
-    for region, share in enumerate(() if made is None else made):
-        set_limit(world, 0, region, float(share), SAME)
-    head["alarm_s"] = steering.due_s
+    nodes = slice(int(head["nodes"]))
+    runs = world.runs[0]
+    return View(
+        now_s=float(head["now_s"]), queue=world.queue[0, : loop.queue_of(world, 0)],
+        running=np.flatnonzero(runs["job"] >= 0), jobs=world.jobs[0], demand=world.demand[0],
+        state=world.state[0], nodes=world.nodes[0, nodes], capacity=world.capacity[0, nodes],
+        free=world.free[0, nodes], node_state=world.node_state[0, nodes], runs=runs,
+        pieces=world.pieces[0], profile=profile, link=world.link, limit=world.limit[0],
+        horizon_s=world.horizon, ahead=world.ahead[0, nodes],
+    )  # fmt: skip
+
+
+def steer(world: World, steering: Steers, profile: Profile) -> None:
+    """Set the limits that are due, and an alarm for the next."""
+    for decision in steering.decisions(view_of(world, profile)) or ():
+        obey(world, decision)
+    if steering.worker is not None:
+        world.worker[0] = steering.worker
+        world.tree_seen[:] = -1  # other weights order nodes otherwise
+    world.head[0]["alarm_s"] = steering.due_s
+
+
+def obey(world: World, decision: Limit) -> None:
+    """Set the limit of a region and what else the decision says."""
+    if decision.estimate or decision.share == decision.share:
+        kind = estimate_of(decision.estimate)
+        set_limit(world, 0, decision.region, float(decision.share), kind)
+    set_care(world, 0, decision.region, float(decision.margin), float(decision.patience_s))
 
 
 def run_world(
     world: World,
     rule: Rule,
     progress: Callable[[int], None] | None = None,
-    steering: Steering | None = None,
+    steering: Steers | None = None,
+    profile: Profile | None = None,
 ) -> World:
     """Drive a world of one cluster to its end, growing its pools on the way."""
+    world = indexed(world, rule.place)
     conservative = rule.backfill == BACKFILLS["conservative"]
     run = loop.run_conservative if conservative else loop.run_rule
     how = (rule.order, rule.place) if conservative else (rule.order, rule.backfill, rule.place)
-    return drive(world, run, (*how, rule.seed), progress, steering)
+    return drive(world, run, (*how, rule.seed), progress, steering, profile)
 
 
 def drive(
@@ -129,7 +181,8 @@ def drive(
     run: Any,
     how: tuple[Any, ...],
     progress: Callable[[int], None] | None = None,
-    steering: Steering | None = None,
+    steering: Steers | None = None,
+    profile: Profile | None = None,
 ) -> World:
     """The same by any compiled run(world, cluster, *how, instants), as `loop.run_rule`."""
     jobs = int(world.head[0]["jobs"])
@@ -138,15 +191,16 @@ def drive(
         if progress:
             progress(jobs - int(world.head[0]["batch_left"]))
 
+    seen = profile or uniform_profile(world.rate.shape[0], world.rate.shape[1])
     if steering is not None:
-        steer(world, steering)
+        steer(world, steering, seen)
     while True:
         code = interruptible(run, world, 0, *how, CHUNK, halt=world.halt, look=look)
         look()
         if code == loop.DONE:
             return world
         if code == loop.ALARM and steering is not None:
-            steer(world, steering)
+            steer(world, steering, seen)
         if code == loop.GROW:
             world = grown(
                 world,

@@ -12,10 +12,21 @@ from trimtab.build import uniform_profile
 from trimtab.columns import JOB, NODE, NODE_STATE, PIECE, RUN, SO_FAR, STATE, TOTALS, TRUTH
 from trimtab.core import Cluster, Mix, Profile, Workload
 from trimtab.errors import TraceError
-from trimtab.rules.world import CONF, ENTRY, HEAD, LOG, OUTAGE, World
+from trimtab.rules import compat
+from trimtab.rules.world import CONF, ENTRY, FIELDS, HEAD, LOG, OUTAGE, World
 from trimtab.rules.worth import shipped
 from trimtab.sim.lending import check_lending, estimate_of, lending_arrays, lending_conf
 from trimtab.site import GATE, WHOLE
+
+CELLS = 1_000_000  # of requests and kinds of node that are looked at together
+
+# what a run never writes, so that copies of a world share it
+SHARED = (
+    *("jobs", "demand", "truth", "nodes", "capacity", "capacity_sum", "child_ptr", "child_idx"),
+    *("rank", "line", "patterns", "foreseen", "cast", "usual", "net_first", "net_middle"),
+    *("net_last", "cancel", "outage", "mix_jobs", "mix_demand", "mix_share", "rate", "slow"),
+    *("scale", "draw", "quality", "link", "curve", "horizon"),
+)
 
 
 @dataclass(frozen=True)
@@ -92,25 +103,33 @@ def fitted(workload: Workload, cluster: Cluster) -> tuple[Workload, Cluster]:
 
 def unhostable(workload: Workload, cluster: Cluster) -> Array:
     """(J,) whether this cluster could not run a job even if it were empty."""
-    jobs = workload.jobs
-    _, rows, like = np.unique(jobs["like"], return_index=True, return_inverse=True)
-    never = np.zeros(len(rows), bool)
-    for i, row in enumerate(rows):
-        rec = jobs[row]
-        room = np.full(len(cluster), np.iinfo(np.int64).max)
-        for r in range(len(cluster.resources)):
-            if workload.demand[row, r] > 0:
-                room = np.minimum(room, cluster.capacity[:, r] // workload.demand[row, r])
-        room = np.where(
-            (int(rec["node_kinds"]) >> cluster.nodes["kind"].astype(object)) & 1 == 1, room, 0
-        )
-        if rec["gpus"] > 0:
-            each = 1 if rec["gpu_share"] == 1 else int(1 // rec["gpu_share"])
-            if rec["gpu_mem_gb"] > 0:
-                each = np.minimum(each, cluster.nodes["gpu_mem_gb"] // rec["gpu_mem_gb"])
-            room = np.minimum(room, cluster.nodes["gpus"] * each // rec["gpus"])
-        never[i] = room.astype(float).sum() < (int(rec["instances"]) if rec["gang"] else 1)
-    return never[like]
+    _, rows, like = np.unique(workload.jobs["like"], return_index=True, return_inverse=True)
+    nodes = cluster.nodes
+    table = (*cluster.capacity.T, nodes["kind"], nodes["gpus"], nodes["gpu_mem_gb"])
+    _, first, count = np.unique(
+        np.column_stack(table), axis=0, return_index=True, return_counts=True
+    )
+    parts = np.array_split(rows, 1 + len(rows) * len(first) // CELLS)
+    never = [_never(workload, part, cluster, first, count) for part in parts]
+    return np.asarray(np.concatenate(never)[like])
+
+
+def _never(workload: Workload, rows: Array, cluster: Cluster, first: Array, count: Array) -> Array:
+    """The same of some jobs, where `count` nodes are like each of the `first`."""
+    jobs, nodes = workload.jobs[rows][:, None], cluster.nodes[first]
+    room = np.full((len(rows), len(first)), np.inf)
+    for r in range(len(cluster.resources)):
+        wants = workload.demand[rows, r][:, None]
+        each = np.floor_divide(cluster.capacity[first, r], wants, where=wants > 0, out=room.copy())
+        room = np.minimum(room, each)
+    on = jobs["node_kinds"] >> nodes["kind"].astype(np.uint64) & np.uint64(1) == 1
+    share, mem_gb, gpus = jobs["gpu_share"], jobs["gpu_mem_gb"], jobs["gpus"]
+    each = np.where(share == 1, 1.0, 1 // share) * np.ones(room.shape)
+    fit = np.floor_divide(nodes["gpu_mem_gb"], mem_gb, where=mem_gb > 0, out=each.copy())
+    each = np.minimum(each, fit) * nodes["gpus"]
+    room = np.minimum(room, np.floor_divide(each, gpus, where=gpus > 0, out=room.copy()))
+    need = np.where(jobs["gang"][:, 0] == 1, jobs["instances"][:, 0], 1)
+    return np.asarray(np.where(on, room, 0.0) @ count < need)
 
 
 def hosted(work: Workload, cluster: Cluster) -> Workload:
@@ -211,10 +230,11 @@ def make_world(
     log: int = 0,
     mix: Mix | None = None,
     packer: Array | None = None,
+    worker: Array | None = None,
 ) -> World:
     """Lay out one simulated cluster for each (workload, cluster) pair; shorter ones are padded.
 
-    `packer` are weights for the placement of that name, in place of the shipped ones.
+    `packer` and `worker` are weights for the placements of those names, in place of the shipped.
     """
     first_w, first_c = workloads[0], clusters[0]
     models = (models or Models()).on(first_c)
@@ -244,6 +264,7 @@ def make_world(
     lending = first_c.lending if models.lends else None
     if lending is not None:
         check_lending(lending, first_c)
+    conf["plans"], conf["spare_s"] = first_w.in_time
     lending_conf(conf, lending, profile, models.interference)
     pinned = max(int((w.truth["pinned"] > 0).sum()) for w in workloads)
     runs, pieces = runs + pinned, pieces + pinned
@@ -278,6 +299,7 @@ def make_world(
         mix_demand=mix.demand,
         mix_share=mix.share,
         packer=shipped() if packer is None else packer,
+        worker=np.tile(compat.shipped() if worker is None else worker, (count, 1, 1)),
         quota_cap=np.full((count, quotas, resources + 2), np.inf),
         quota_used=np.zeros((count, quotas, resources + 2)),
         quota_ptr=np.zeros((count, bound + 1), np.int64),
@@ -296,6 +318,7 @@ def make_world(
         outage=np.tile(np.sort(models.outages, order=["time_s", "node"]), (count, 1)),
         cancel=np.zeros((count, max(len(rows) for rows in cancels)), np.int64),
         patterns=np.ascontiguousarray(first_w.patterns),
+        follow=np.zeros((count, jobs if len(first_w.patterns) else 0), np.int64),
         recent=np.zeros((count, nodes, models.windows)),
         log=np.zeros((count, log), LOG),
         entry=np.zeros((count, pieces), ENTRY),
@@ -387,6 +410,12 @@ def grown(world: World, *, runs: int = 0, pieces: int = 0, log: int = 0) -> Worl
         entry=wider("entry", pieces),
         log=wider("log", log),
     )
+
+
+def copied(world: World) -> World:
+    """A world of its own that goes on from here; what is never written is shared."""
+    mine = (name for name in FIELDS if name not in SHARED)
+    return world.replaced(**{name: np.array(getattr(world, name)) for name in mine})
 
 
 def link_free(slots: Array, link: str, head: Array, first: str, count: str, start: int) -> None:

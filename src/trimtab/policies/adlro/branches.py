@@ -125,6 +125,7 @@ def copy_cluster(w, a, v, b):
         v.heap[b, run] = w.heap[a, run]
     for piece in range(w.pieces.shape[1]):
         v.pieces[b, piece] = w.pieces[a, piece]
+    v.follow[b] = w.follow[a]
     v.words[b] = w.words[a]
     v.heads[b] = w.heads[a]
     v.prefer[b] = w.prefer[a]

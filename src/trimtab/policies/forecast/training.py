@@ -131,9 +131,13 @@ def train_forecast(
 
 
 def scene_of(trace: str, split: str, seed: int, machines: int) -> Scene:
-    """A scene of that split, with hardly any batch work; variants in turn."""
-    variant = VARIANTS[seed % len(VARIANTS)]
-    more = ",".join(part for part in (variant, f"machines={machines},split={split}") if part)
+    """A scene of that split; variants in turn."""
+    return lent_scene(trace, split, seed, machines, VARIANTS[seed % len(VARIANTS)])
+
+
+def lent_scene(trace: str, split: str, seed: int, machines: int, settings: str = "") -> Scene:
+    """A scene of that split, with hardly any batch work."""
+    more = ",".join(part for part in (settings, f"machines={machines},split={split}") if part)
     scene = open_scene(f"{trace}{',' if ':' in trace else ':'}{more}", seed=seed, load=0.01)
     if scene.cluster.lending is None:
         raise TraceError(f"{trace}: no services lend anything there; give a co-located scene")

@@ -14,7 +14,7 @@ import numpy as np
 from trimtab.arrays import Array
 from trimtab.compiled import inner
 from trimtab.rules.fit import fits, request_left
-from trimtab.rules.place import calm
+from trimtab.rules.place import CALM, score
 from trimtab.rules.world import World
 
 # sums over the machines of a group that are up; amounts are of the driving resource
@@ -98,7 +98,7 @@ def find_best(w: World, c: int, job: int, best: Array, value: Array) -> int:
     room = 0
     for node in range(w.head[c].nodes):
         if fits(w, c, node, job, 0):
-            i, here = group_of(w, c, node), calm(w, c, node, job)
+            i, here = group_of(w, c, node), score(CALM, w, c, node, job, 0, 0)
             if best[i] < 0:
                 room += 1
             if best[i] < 0 or here > value[i]:
@@ -112,7 +112,7 @@ def seek_in_group(w: World, c: int, job: int, i: int, best: Array, value: Array)
     best[i] = -1
     for node in range(w.head[c].nodes):
         if group_of(w, c, node) == i and fits(w, c, node, job, 0):
-            here = calm(w, c, node, job)
+            here = score(CALM, w, c, node, job, 0, 0)
             if best[i] < 0 or here > value[i]:
                 best[i], value[i] = node, here
     return best[i] >= 0

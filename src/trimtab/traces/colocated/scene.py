@@ -22,7 +22,7 @@ from trimtab.build import cluster, workload
 from trimtab.core import Cluster, Lending, Profile, Shape, Workload
 from trimtab.errors import TraceError
 from trimtab.traces.colocated.dags import KINDS, Dags, dags_of, taken
-from trimtab.traces.colocated.series import DAY, Use, stretch_of, use_of
+from trimtab.traces.colocated.series import DAY, Use, stretch_of, use_of, usual_day
 
 RESOURCES = ("cpu", "mem_gb")
 STEP_S = 5.0  # that services' use stands still
@@ -71,6 +71,7 @@ def colocated(
     services: tuple[int, int] = (4, 8),
     noise: float = 0.3,
     surges: float = 0.0,
+    odd: float = 0.0,
     sample_s: float = 15.0,
     span_s: float = 3600.0,
     stretch: float = 4.0,
@@ -85,15 +86,17 @@ def colocated(
     daily: str = "",
     work: str = "",
     forecast: str = "",
+    encoder: str = "",
 ) -> tuple[Workload, Cluster, Profile]:
     """The scene of a seed.
 
     `load`: core-seconds of batch over what services leave on average. `swing`: of a service's use
     by its region's day; `phase`: part of a day over which regions are spread, 0 = all at once;
     `uneven`: regions swing by so much more or less; `services`: fewest and most a machine; `noise`:
-    use that is a service's own; `surges` a region and 1,000 s. `sample_s`: seconds that recorded
-    300 s take, `stretch` of run times. `own`, `daily`, `work`: files; several with + between them.
-    `forecast`: weights of the estimate of that name.
+    use that is a service's own; `surges` a region and 1,000 s; `odd`: how far a drawn day is from
+    the published one. `sample_s`: seconds that recorded 300 s take, `stretch` of run times. `own`,
+    `daily`, `work`: files; several with + between them. `forecast`, `encoder`: weights of the
+    estimates of those names.
     """
     for name, count, least in (("machines", machines, regions), ("regions", regions, 1)):
         if count < least:
@@ -103,17 +106,21 @@ def colocated(
         ("sample_s", sample_s, STEP_S, 300.0), ("span_s", span_s, 60.0, 1e6),
         ("stretch", stretch, 1e-3, 1e3), ("free_mem", free_mem, 0.01, 0.9),
         ("unlike", unlike, 0, 1), ("uneven", uneven, 0.0, 1.0), ("phase", phase, 0.0, 1.0),
+        ("odd", odd, 0.0, 1.0),
     ):  # fmt: skip
         if not low <= value <= high:
             raise TraceError(f"colocated: {name}={value} is not in {low:g}..{high:g}")
     nodes = _machines(machines, regions, bool(unlike), rng)
     samples = int((span_s + AFTER_S) / sample_s) + LOOK + 2
-    use = use_of(own, daily, split, rng, needs=samples)
-    shared = _regions(use.daily, regions, samples, phase, surges, sample_s, span_s, rng)
+    use = use_of(own, daily, split, odd, rng, needs=samples)
+    begins, shared = _regions(use.daily, regions, samples, phase, surges, sample_s, span_s, rng)
     fewest, most = (int(count) for count in services)
     if not 1 <= fewest <= most <= 100:
         raise TraceError(f"colocated: services={fewest}/{most}; give 1 to 100, the fewest first")
-    held, used = _services(nodes, (fewest, most), use, shared, swing, uneven, noise, reserved, rng)
+    usual = _usual(use, begins, samples, bool(daily) and split == "train")
+    held, used, known = _services(
+        nodes, (fewest, most), use, shared, usual, swing, uneven, noise, reserved, rng
+    )
     patterns = _stepped(used, sample_s)
     left = float(nodes.capacity[:, 0].sum()) - float(held[:, 0] @ used.mean(1))
     jobs = _chosen(dags_of(work, split, rng), stretch, longest_s, load * left * span_s, rng)
@@ -126,6 +133,9 @@ def colocated(
             late=late,
             missing=missing,
             forecast=forecast,
+            encoder=encoder,
+            usual=known,
+            usual_step_s=sample_s,
         ),
     )
     told = f"colocated: {machines} machines, load {load:g}; use {use.source}; work {jobs.source}"
@@ -161,38 +171,61 @@ def _machines(count: int, regions: int, unlike: bool, rng: Generator) -> Cluster
 def _regions(
     daily: Array, regions: int, samples: int, phase: float, surges: float, sample_s: float,
     span_s: float, rng: Generator,
-) -> Array:  # fmt: skip
-    """(G, T) how busy the day of each region is."""
+) -> tuple[Array, Array]:  # fmt: skip
+    """(G,) the sample of `daily` at which each region begins, and (G, T) how busy it is."""
     begin = int(rng.integers(0, DAY))
-    found = np.empty((regions, samples))
+    begins, found = np.empty(regions, np.int64), np.empty((regions, samples))
     for r in range(regions):
         at = begin + round(r * DAY * phase / regions) + DAY * int(rng.integers(0, 3))
+        begins[r] = at % len(daily)
         found[r] = daily[(at + np.arange(samples)) % len(daily)]
         for _ in range(rng.poisson(surges * span_s / 1000.0)):
             first = int(rng.integers(0, samples))
             length = int(rng.uniform(60.0, 180.0) / sample_s) + 1
             found[r, first : first + length] += rng.uniform(0.4, 0.8)
+    return begins, found
+
+
+def _usual(use: Use, begins: Array, samples: int, same: bool) -> Array:
+    """(G, DAY) the mean of the past days of each region, from where it begins; of the `same` days
+    that are played those that its stretch does not touch.
+    """
+    found = np.empty((len(begins), DAY))
+    for r, at in enumerate(begins):
+        days = np.arange(len(use.past))
+        if same:
+            touched = np.arange(at // DAY, (at + samples - 1) // DAY + 1) % len(use.past)
+            others = np.setdiff1d(days, touched)
+            days = others if len(others) else days
+        found[r] = np.roll(usual_day(use.past[days]), -(int(at) % DAY))
     return found
 
 
 def _services(
-    nodes: Cluster, counts: tuple[int, int], use: Use, shared: Array, swing: float, uneven: float,
-    noise: float, reserved: float, rng: Generator,
-) -> tuple[Array, Array]:  # fmt: skip
-    """(P, 2) cores that each service reserves and its node, and (P, T) the share that it uses."""
+    nodes: Cluster, counts: tuple[int, int], use: Use, shared: Array, usual: Array, swing: float,
+    uneven: float, noise: float, reserved: float, rng: Generator,
+) -> tuple[Array, Array, Array]:  # fmt: skip
+    """(P, 2) cores that each service reserves and its node, (P, T) the share that it uses, and (G,
+    DAY) the share of each region's cores that was usual on past days.
+    """
     swings = swing * (1 + uneven * rng.uniform(-1, 1, len(shared)))
+    own_mean = float(np.mean([one.mean() for one in use.own]))
+    known, cores = np.zeros_like(usual), np.zeros(len(usual))
     held, used = [], []
     for node in range(len(nodes)):
         many = int(rng.integers(counts[0], counts[1] + 1))
         part = rng.dirichlet(np.full(many, 3.0)) * reserved * rng.uniform(0.85, 1.08)
         part *= min(1.0, GIFT / part.sum()) if part.sum() > 0 else 1.0
         g = int(nodes.nodes["region"][node])
+        cores[g] += nodes.capacity[node, 0]
         for size, slope in zip(part, rng.uniform(0.6, 1.4, many)):
             mine = stretch_of(use.own[int(rng.integers(0, len(use.own)))], shared.shape[1], rng)
             share = FLOOR_USE + swings[g] * slope * shared[g] + noise * mine
             held.append((size * nodes.capacity[node, 0], node))
             used.append(np.clip(share, LEAST_USE, MOST_USE))
-    return np.array(held), np.array(used)
+            past = FLOOR_USE + swings[g] * slope * usual[g] + noise * own_mean
+            known[g] += held[-1][0] * np.clip(past, LEAST_USE, MOST_USE)
+    return np.array(held), np.array(used), known / cores[:, None]
 
 
 def _stepped(used: Array, sample_s: float) -> Array:

@@ -22,6 +22,7 @@ SAMPLE_S = 300.0
 DAY = 288  # samples
 SPLITS = {"train": (0, 4), "validation": (4, 5), "test": (5, 7)}  # sevenths of the days
 FULL = 99.0  # percentile of a machine's use that counts as full
+PAST_DAYS = 4  # that a site knows of before a drawn scene
 FEWEST = 24  # samples: two hours, below which a series shows no pattern
 LOW, HIGH = 1.0, 99.0  # percentiles of the daily part that become 0 and 1
 
@@ -44,18 +45,43 @@ class Use(NamedTuple):
 
     own: tuple[Array, ...]  # each (T,) of one machine without a gap, full = 1
     daily: Array  # (T,) from sample 0 of a day, 0 = quiet, 1 = busy
+    past: Array  # (days, DAY) of it that a site would know from before
     source: str
 
 
-def use_of(own: str, daily: str, split: str, rng: Generator, *, needs: int) -> Use:
-    """The series of a split: of files, or drawn where none is named. `needs` = samples a scene."""
+def use_of(own: str, daily: str, split: str, odd: float, rng: Generator, *, needs: int) -> Use:
+    """The series of a split: of files, or drawn where none is named. `needs` = samples a scene;
+    `odd`: how far a drawn day is from the published one.
+    """
     if split not in SPLITS:
         raise UnknownName(f"split {split!r} is unknown; {suggestion(split, SPLITS)}known: "
                           f"{', '.join(SPLITS)}")  # fmt: skip
     found = tuple(part for path in own.split("+") if path for part in recorded(path, split))
-    shared = daily_of(daily, split) if daily else drawn_daily(rng, needs + 2 * DAY)
+    if daily:
+        shared, before = daily_of(daily, split), daily_of(daily, "train")
+    else:
+        aside = rng.spawn(1)[0]
+        hours = odd_hours(odd, aside)
+        shared = drawn_daily(rng, needs + 2 * DAY, hours)
+        before = drawn_daily(aside, PAST_DAYS * DAY, hours)
     told = f"{own or 'drawn like Bitbrains'}; daily part {daily or 'drawn like Alibaba 2018'}"
-    return Use(found or drawn_own(rng, needs), shared, told)
+    return Use(found or drawn_own(rng, needs), shared, before.reshape(-1, DAY), told)
+
+
+def usual_day(past: Array, smooth: int = 13) -> Array:
+    """(DAY,) the mean of past days, smoothed over an hour."""
+    mean = past.mean(0)
+    wide = np.concatenate((mean[-(smooth // 2) :], mean, mean[: smooth // 2]))
+    return np.convolve(wide, np.full(smooth, 1 / smooth), "valid")
+
+
+def odd_hours(odd: float, rng: Generator) -> Array:
+    """(24,) percent by hour: the published ones, in part replaced by waves drawn at random."""
+    turn = np.arange(24) * 2 * np.pi / 24
+    waves = sum(
+        rng.normal(0, 9.0 / k) * np.sin(k * turn + rng.uniform(0, 2 * np.pi)) for k in (1, 2, 3)
+    )
+    return (1 - odd) * np.array(BY_HOUR) + odd * (np.mean(BY_HOUR) + waves)
 
 
 def days_of(days: int, split: str) -> tuple[int, int]:
@@ -140,10 +166,10 @@ def daily_of(path: str, split: str) -> Array:
     return np.clip((mean[begin * DAY : end * DAY] - low) / max(high - low, 1e-9), 0.0, 1.0)
 
 
-def drawn_daily(rng: Generator, samples: int) -> Array:
-    """Hours of the published days, with a slow and a quick part drawn beside them."""
+def drawn_daily(rng: Generator, samples: int, hours: Array) -> Array:
+    """Days of these hours in percent, with a slow and a quick part drawn beside them."""
     hour = np.arange(samples) * SAMPLE_S / 3600.0
-    mean = np.interp(hour % 24, np.arange(25) + 0.5, [*BY_HOUR, BY_HOUR[0]], period=24)
+    mean = np.interp(hour % 24, np.arange(25) + 0.5, [*hours, hours[0]], period=24)
     noise = SLOW_SD * _slow(rng, samples, SLOW_KEEP) + QUICK_SD * rng.standard_normal(samples)
     return np.clip((mean + noise - EMPTY) / (BUSY - EMPTY), 0.0, 1.0)
 
