@@ -24,7 +24,7 @@ from typing import Any
 from trimtab.core import Policy
 from trimtab.errors import PolicyError, TrimtabError, UnknownName
 from trimtab.policies import code, networks
-from trimtab.rules.names import ESTIMATES, FEEDBACK, ORDERS, parse, unknown
+from trimtab.rules.names import ESTIMATES, FEEDBACK, ORDERS, RELIEVE, parse, unknown
 from trimtab.rules.worth import read_weights
 
 # name -> "module:callable(seed) -> Policy"; one with a `path` too takes NAME:PATH, one with
@@ -142,7 +142,7 @@ def _parted(name: str) -> tuple[str, str]:
     if head.partition(":")[0] not in BORROW:
         return name, ""
     at = 0  # a path may have a + too
-    while at < len(parts) and parts[at].partition("@")[0] not in (*ESTIMATES, FEEDBACK):
+    while at < len(parts) and parts[at].partition("@")[0] not in (*ESTIMATES, FEEDBACK, RELIEVE):
         at += 1
     return "+".join([head, *parts[:at]]), "+".join(parts[at:])
 

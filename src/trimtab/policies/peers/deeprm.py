@@ -29,6 +29,7 @@ IMAGE = 2 * SLOTS
 FEATURES = IMAGE + JOBS * PER_JOB + 2
 HIDDEN = 32
 ACTIONS = JOBS + 1
+MEMORY_S = 20.0  # what comes so much later counts 1 / e
 
 
 @inner
@@ -99,5 +100,5 @@ def describe(
 
 
 def returns(played: Played) -> Array:
-    """Of each decision: minus the slow-down that all jobs in the system gather from then on."""
-    return played.slowdown_from_now()
+    """Of each decision: minus the slow-down that waiting jobs gather from then on."""
+    return played.slowdown_from_now("start_s", MEMORY_S)

@@ -13,6 +13,7 @@ import torch
 from numpy.random import Generator
 
 from trimtab.arrays import Array
+from trimtab.policies.peers import deeprm
 from trimtab.policies.peers.kinds import DQN, PPO, REINFORCE, TABLE, Peer
 from trimtab.policies.peers.nets import count, count_lstm
 from trimtab.policies.peers.played import Played
@@ -20,6 +21,7 @@ from trimtab.policies.peers.played import Played
 BATCHES, EPOCHS = 8, 3  # of a round; a policy gradient goes through it once
 ENTROPY, CLIP, CRITIC = 0.01, 0.2, 32
 STEP = 50.0  # of a table's cell a visit, times the rate
+WARM, CAREFUL = 0.5, 0.1  # what is left when imitation ends, and how small steps are from there
 GRID_S = 20.0  # of the time-dependent baseline
 
 
@@ -33,6 +35,7 @@ class Round(NamedTuple):
     worth: Array  # (T,)
     scene: Array  # (T,) which it was played on
     time_s: Array  # (T,)
+    standing: Array  # (T,) how bad things stood already
     last: Array  # (T,) whether the scene ends behind it
 
     @classmethod
@@ -50,6 +53,7 @@ class Round(NamedTuple):
             np.concatenate([peer.worth(one) for one, _ in kept]),
             np.concatenate([np.full(len(one.act), scene) for one, scene in kept]),
             np.concatenate([one.time_s for one, _ in kept]),
+            np.concatenate([one.standing() for one, _ in kept]),
             np.concatenate(last),
         )
 
@@ -65,7 +69,8 @@ class Learner:
     """A peer's weights and what moves them."""
 
     def __init__(self, peer: Peer, rate: float, seed: int) -> None:
-        self.peer, self.rate, self.seed = peer, rate, seed
+        self.peer, self.rate, self.pace = peer, rate, rate
+        self.left = 1.0
         rng = np.random.default_rng([seed, 7])
         self.theta = first_weights(peer, rng)
         self.critic_sizes = (peer.features + 1, CRITIC, 1)
@@ -82,8 +87,9 @@ class Learner:
         self.theta, self.critic = np.array(held["theta"]), np.array(held["critic"])
         self.moments, self.steps = np.array(held["moments"]), int(held["gradients"])
 
-    def learn(self, done: Round, rng: Generator) -> None:
-        """Take in one round."""
+    def learn(self, done: Round, rng: Generator, left: float = 1.0) -> None:
+        """Take in one round; steps shrink with what is left of the training."""
+        self.pace, self.left = self.rate * left, left
         teach = {TABLE: self._table, DQN: self._dqn, REINFORCE: self._reinforce, PPO: self._ppo}
         teach[self.peer.learner](done, rng)
 
@@ -97,7 +103,7 @@ class Learner:
         self.moments[1] += 0.001 * (found**2 - self.moments[1])
         mean = self.moments[0] / (1 - 0.9**self.steps)
         square = self.moments[1] / (1 - 0.999**self.steps)
-        moved = self.rate * mean / (np.sqrt(square) + 1e-8)
+        moved = self.pace * mean / (np.sqrt(square) + 1e-8)
         self.theta = self.theta - moved[: len(self.theta)]
         self.critic = self.critic - moved[len(self.theta) :]
 
@@ -137,7 +143,7 @@ class Learner:
         at, what = np.concatenate(cell), np.concatenate(value)
         many = np.bincount(at, minlength=len(self.theta))
         mean = np.bincount(at, what, len(self.theta)) / np.maximum(many, 1)
-        part = 1 - (1 - min(STEP * self.rate, 1.0)) ** np.minimum(many, 50)
+        part = 1 - (1 - min(STEP * self.pace, 1.0)) ** np.minimum(many, 50)
         self.theta = self.theta + part * (mean - self.theta)
 
     def _dqn(self, done: Round, rng: Generator) -> None:
@@ -154,8 +160,14 @@ class Learner:
     def _reinforce(self, done: Round, rng: Generator) -> None:
         """Raise what went better than other runs of the same scene did at the same time."""
         advantage = against_time(done)
+        if self.peer.masked and self.left > WARM:  # first to do as a rule does
+            done, advantage = done._replace(act=shortest(done)), np.ones(len(done.act))
+        elif self.peer.masked:
+            self.pace *= CAREFUL
         for some in batches(len(done.act), rng):
             weights = self._weights()
+            if self.peer.masked:
+                done = shuffled(self.peer, done, rng)
             chosen, entropy = self._chances(weights, done, some)
             gain = torch.tensor(advantage[some], dtype=torch.float32) * chosen
             self._step(-(gain.mean() + ENTROPY * entropy), weights)
@@ -264,12 +276,38 @@ def batches(many: int, rng: Generator) -> list[Array]:
     return [np.sort(part) for part in np.array_split(rng.permutation(many), BATCHES) if len(part)]
 
 
+def shortest(done: Round) -> Array:
+    """(T,) the slot with the least request."""
+    jobs = done.rows[:, deeprm.IMAGE : deeprm.FEATURES - 2].reshape(len(done.act), deeprm.JOBS, -1)
+    asked = np.where(done.rows[:, deeprm.FEATURES :] > 0, jobs[:, :, 3], np.inf)
+    return np.asarray(asked.argmin(1))
+
+
+def shuffled(peer: Peer, done: Round, rng: Generator) -> Round:
+    """The same decisions with the slots of each in another order: what holds for one slot is
+    learned for all.
+    """
+    slots, first = peer.masked, peer.features - 2 - peer.masked * deeprm.PER_JOB
+    turn = rng.permuted(np.tile(np.arange(slots), (len(done.act), 1)), axis=1)
+    rows = done.rows.copy()
+    jobs = rows[:, first : peer.features - 2].reshape(len(rows), slots, -1)
+    at = np.arange(len(rows))[:, None]
+    rows[:, first : peer.features - 2] = jobs[at, turn].reshape(len(rows), -1)
+    rows[:, peer.features :] = rows[:, peer.features :][at, turn]
+    back = np.argsort(turn, axis=1)
+    act = np.where(done.act < slots, back[at[:, 0], np.minimum(done.act, slots - 1)], slots)
+    return done._replace(rows=rows, act=act)
+
+
 def against_time(done: Round) -> Array:
     """(T,) how much better each decision's worth is than at that time of the scene in the mean of
-    its runs, in deviations.
+    its runs, in deviations; what comes of how things stood already is taken off.
     """
     slot = (done.time_s / GRID_S).astype(np.int64)
     _, at = np.unique(done.scene * (slot.max() + 1) + slot, return_inverse=True)
-    mean = np.bincount(at, done.worth) / np.bincount(at)
-    above = done.worth - mean[at]
+    many = np.bincount(at)
+    worth, stood = (
+        values - (np.bincount(at, values) / many)[at] for values in (done.worth, done.standing)
+    )
+    above = worth - stood * (worth @ stood) / (stood @ stood + 1e-9)
     return np.asarray(above / (above.std() + 1e-9))

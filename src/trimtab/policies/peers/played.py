@@ -14,7 +14,6 @@ from trimtab.policies.peers.mind import Tape
 SHORT_S = 15.0  # added to requests: the shortest jobs do not decide alone
 MOST = 10.0  # of a slow-down
 GRID_S = 2.0
-MEMORY_S = 300.0  # a decision answers for what comes so much later by 1 / e
 
 
 class Played(NamedTuple):
@@ -67,13 +66,25 @@ class Played(NamedTuple):
         """(T,) share of the instances of its job that services pushed off."""
         return np.minimum(self.state["evicted"][self.job] / self.instances[self.job], 1.0)
 
-    def slowdown_from_now(self) -> Array:
-        """(T,) minus the slow-down that jobs in the system gather from each decision on, what comes
-        later counting less.
+    def slowdown_from_now(self, until: str, memory_s: float) -> Array:
+        """(T,) minus the slow-down that jobs gather from each decision on, from when they could run
+        until they start or end; what comes `memory_s` later counts 1 / e.
         """
-        known = np.isfinite(self.request_s) & np.isfinite(self.state["end_s"])
+        first_s, level = self._levels(until)
+        kept = np.exp(-GRID_S / memory_s)
+        ahead = lfilter([GRID_S], [1.0, -kept], level[::-1])[::-1]
+        return -np.interp(self.time_s, first_s + GRID_S * np.arange(len(level)), ahead)
+
+    def standing(self) -> Array:
+        """(T,) the slow-down a second of the jobs that wait at each decision."""
+        first_s, level = self._levels("start_s")
+        return np.interp(self.time_s, first_s + GRID_S * np.arange(len(level)), level)
+
+    def _levels(self, until: str) -> tuple[float, Array]:
+        """The slow-down a second of all jobs then, every so many seconds from a first one on."""
+        known = np.isfinite(self.request_s) & np.isfinite(self.state[until])
         weight = 1.0 / (self.request_s[known] + SHORT_S)
-        begin_s, end_s = self.ready_s[known], self.state["end_s"][known]
+        begin_s, end_s = self.ready_s[known], self.state[until][known]
         first_s = float(begin_s.min(initial=0.0))
         steps = int((float(end_s.max(initial=first_s)) - first_s) / GRID_S) + 3
         change = np.zeros(steps)
@@ -83,11 +94,7 @@ class Played(NamedTuple):
             part = at - low  # the step in which it changes counts in part
             np.add.at(change, low, sign * weight * (1 - part))
             np.add.at(change, low + 1, sign * weight * part)
-        level = np.cumsum(change)
-        kept = np.exp(-GRID_S / MEMORY_S)
-        ahead = lfilter([GRID_S], [1.0, -kept], level[::-1])[::-1]
-        grid_s = first_s + GRID_S * np.arange(steps)
-        return -np.interp(self.time_s, grid_s, ahead)
+        return first_s, np.cumsum(change)
 
 
 def ready(work: Workload, state: Array) -> Array:

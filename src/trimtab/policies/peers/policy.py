@@ -86,7 +86,7 @@ def play_whole(
     """The same by another mind, its decisions on a tape."""
     from trimtab.policies.peers.loop import run_peer
     from trimtab.sim import kernel, loop
-    from trimtab.sim.lending import set_lending
+    from trimtab.sim.lending import lending_of, set_lending
     from trimtab.sim.whole import drive, left_in, steering_of
     from trimtab.sim.world import check_hostable, fitted, make_world
 
@@ -96,9 +96,9 @@ def play_whole(
     world = make_world([workload], [cluster], profile, models, log=4096 if log else 0)
     loop.set_rank(world, 0, rule.order)
     kernel.reset(world, 0)
-    world = set_lending(world, workload, cluster, rule.estimate, rule.limit)
+    world = set_lending(world, workload, cluster, **lending_of(rule))
     how = (policy.peer.number, PLACES[policy.weights.place], mind, kept)
-    world = drive(world, run_peer, how, progress, steering_of(world, rule))
+    world = drive(world, run_peer, how, progress, steering_of(world, rule), profile)
     waiting = int(world.head[0]["waiting"])
     if waiting:
         raise PolicyError(

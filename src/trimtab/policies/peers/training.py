@@ -49,7 +49,7 @@ class Settings:
     held: int = 9  # scenes that validate
     every: int = 15  # rounds between two validations
     machines: int = 24  # of each scene
-    rate: float = 0.002  # of learning
+    rate: float = 0.003  # of learning, at first
     threads: int = 1  # of torch: networks so small are not worth more
 
     def check(self) -> Settings:
@@ -111,7 +111,8 @@ def train_peer(
         if any(len(one.act) for one in played):
             seen = Round.of(peer, played, scenes)
             worth = float(seen.worth.mean())
-            learner.learn(seen, np.random.default_rng([seed, done]))
+            left = max(1.0 - (done - many) / on.steps, 0.1)
+            learner.learn(seen, np.random.default_rng([seed, done]), left)
         if done // on.round % on.every == 0 or done >= on.steps:
             loss, here = _validated(name, learner, held_scenes)
             if loss < best:

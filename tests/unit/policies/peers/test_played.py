@@ -6,7 +6,9 @@ import pytest
 from trimtab.build import workload
 from trimtab.columns import STATE
 from trimtab.policies.peers.mind import tape
-from trimtab.policies.peers.played import MEMORY_S, SHORT_S, Played
+from trimtab.policies.peers.played import SHORT_S, Played
+
+MEMORY_S = 20.0
 
 
 @pytest.fixture
@@ -42,8 +44,15 @@ def test_what_was_chosen_and_what_became_of_it(played):
     assert played.evicted().tolist() == [0.0, 0.25, 0.25]
 
 
-def test_slow_down_from_now_on_counts_what_comes_later_less(played):
-    # one task of weight 1 / 100 is in the system at any time until second 300
-    left_s = 300.0 - played.time_s
-    exact = -MEMORY_S * (1 - np.exp(-left_s / MEMORY_S)) / 100
-    assert np.allclose(played.slowdown_from_now(), exact, rtol=0.03)
+def kept(begin_s, end_s):
+    """What a weight of 1 / 100 gathers between so many seconds from now."""
+    return MEMORY_S * (np.exp(-begin_s / MEMORY_S) - np.exp(-end_s / MEMORY_S)) / 100
+
+
+def test_slow_down_from_now_on_is_of_what_waits(played):
+    played.state["start_s"] = [50.0, 250.0]  # ready at 0 and 100
+    exact = -np.array([kept(0, 50) + kept(100, 250), kept(0, 100), 0.0])
+    assert np.allclose(played.slowdown_from_now("start_s", MEMORY_S), exact, rtol=0.06, atol=0.02)
+    ended = -np.array([kept(0, 100) + kept(100, 300), kept(0, 150), kept(0, 50)])
+    assert np.allclose(played.slowdown_from_now("end_s", MEMORY_S), ended, rtol=0.06, atol=0.02)
+    assert np.allclose(played.standing(), [0.01, 0.01, 0.01], atol=0.005)
