@@ -54,7 +54,7 @@ def test_a_day_with_failures_goes_the_same_way(rule, monkeypatch):
     seed = len(rule)
     scene = crowded(seed, missing=0.1)
     rng = np.random.default_rng(seed)
-    fails = outages(scene.cluster, 2000.0, rng, mtbf_s=9000.0, mttr_s=60.0)
+    fails = outages(scene.cluster, 2000.0, rng, mtbf_s=1500.0, mttr_s=60.0)
     batch = scene.workload.truth["service"] == 0
     scene.workload.truth["cancel_s"][batch & (rng.random(len(batch)) < 0.05)] = 700.0
     models = Models(startup_s=1.0, outages=fails)
@@ -62,6 +62,7 @@ def test_a_day_with_failures_goes_the_same_way(rule, monkeypatch):
     for least in (10**9, 1):
         monkeypatch.setattr(index, "LEAST", least)
         monkeypatch.setattr(index, "MEAN", 0)
+        monkeypatch.setattr(index, "NOTED", 100.0)  # trees are kept, not made anew
         whole = simulate(
             scene.workload, scene.cluster, rule, profile=scene.profile, models=models, log=True,
             worker=WORKER,

@@ -33,6 +33,7 @@ BLOCK = 8  # nodes of a leaf
 LEAST = 256  # nodes: a scan of fewer costs less
 MEAN = 16  # nodes a bucket, at least
 LOOKS = 100_000  # at a node by scans: fewer cost less than to make an index
+NOTED = 0.25  # changes a node: where there are more, trees are made anew
 KEYED = (PLACES["calm"], PLACES["swift"], PLACES["worker"])
 
 
@@ -67,7 +68,7 @@ def index_of(
         "tree": np.full((1, trees, int(rows.sum()) * (resources + 1)), -np.inf),
         "tree_seen": np.full((1, trees), -1),
         "tree_path": np.zeros((1, 128), np.int64),
-        "touched": np.zeros((1, max(count // 4, 1)), np.int64),
+        "touched": np.zeros((1, int(NOTED * count) + 1), np.int64),
     }
 
 
