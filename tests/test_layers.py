@@ -95,7 +95,17 @@ ORDER = {
     "policies": [
         {"networks"},
         {"code", "rule", "sb3"},
-        {"baselines", "adlro", "dqn", "forecast", "packer", "peers", "rollout", "slurm"},
+        {
+            "baselines",
+            "adlro",
+            "dqn",
+            "forecast",
+            "hierarchy",
+            "packer",
+            "peers",
+            "rollout",
+            "slurm",
+        },
         {"__init__"},  # finds a policy by its name
     ],
     "reproduce": [
