@@ -95,7 +95,17 @@ ORDER = {
     "policies": [
         {"networks"},
         {"code", "rule", "sb3"},
-        {"baselines", "adlro", "dqn", "forecast", "packer", "peers", "rollout", "slurm"},
+        {
+            "baselines",
+            "adlro",
+            "dqn",
+            "forecast",
+            "hierarchy",
+            "packer",
+            "peers",
+            "rollout",
+            "slurm",
+        },
         {"__init__"},  # finds a policy by its name
     ],
     "reproduce": [
@@ -113,7 +123,7 @@ ORDER = {
     "bench": [
         {"__init__", "chosen", "inputs", "peers", "peer_servers"},
         {"cases", "serve_wires"},
-        {"learning", "plans", "traces", "serve_hosts"},
+        {"colocated", "learning", "plans", "traces", "serve_hosts"},
         {"rows", "serve", "fault_fleet"},
         {"faults"},
         {"fault_claims"},

@@ -5,9 +5,9 @@ import pytest
 from tests.worlds import Logged
 
 from trimtab.policies.rule import RulePolicy
-from trimtab.rules import index
-from trimtab.rules.index import index_of
 from trimtab.rules.names import PLACES, parse
+from trimtab.rules.nodes import index
+from trimtab.rules.nodes.index import index_of
 from trimtab.rules.plan import decide
 from trimtab.rules.seen import world_of
 from trimtab.run import run
@@ -23,6 +23,7 @@ from trimtab.traces.scenes.scene import open_scene
 def always(monkeypatch):
     """Few nodes get an index too."""
     monkeypatch.setattr(index, "LEAST", 1)
+    monkeypatch.setattr(index, "LOOKS", 0)
     monkeypatch.setattr(index, "MEAN", 0)
 
 
@@ -53,7 +54,7 @@ def test_a_day_with_failures_goes_the_same_way(rule, monkeypatch):
     seed = len(rule)
     scene = crowded(seed, missing=0.1)
     rng = np.random.default_rng(seed)
-    fails = outages(scene.cluster, 2000.0, rng, mtbf_s=9000.0, mttr_s=60.0)
+    fails = outages(scene.cluster, 2000.0, rng, mtbf_s=1500.0, mttr_s=60.0)
     batch = scene.workload.truth["service"] == 0
     scene.workload.truth["cancel_s"][batch & (rng.random(len(batch)) < 0.05)] = 700.0
     models = Models(startup_s=1.0, outages=fails)
@@ -61,6 +62,7 @@ def test_a_day_with_failures_goes_the_same_way(rule, monkeypatch):
     for least in (10**9, 1):
         monkeypatch.setattr(index, "LEAST", least)
         monkeypatch.setattr(index, "MEAN", 0)
+        monkeypatch.setattr(index, "NOTED", 100.0)  # trees are kept, not made anew
         whole = simulate(
             scene.workload, scene.cluster, rule, profile=scene.profile, models=models, log=True,
             worker=WORKER,
@@ -142,5 +144,7 @@ def test_few_nodes_and_nodes_all_unlike_are_scanned():
     swift = PLACES["swift"]
     assert index_of(nodes, capacity, 6, swift)["tree"].shape[1] == 6
     assert not index_of(nodes[:200], capacity[:200], 6, swift)
+    assert not index_of(nodes, capacity, 6, swift, jobs=100)
+    assert index_of(nodes, capacity, 6, swift, jobs=1000)
     assert not index_of(nodes, capacity, 6, PLACES["best"])
     assert not index_of(nodes, capacity + np.arange(300)[:, None], 6, swift)

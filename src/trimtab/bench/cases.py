@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -126,27 +125,6 @@ def shared_memory(setup: Setup) -> Measured:
     """Such jobs on nodes one by one, in the general engine: what a log with memory asks for."""
     work, machine = inputs.gaia_nodes(setup.of(10_000, 2_000))
     return Measured(len(work) / best_s(lambda: simulate(work, machine, "fcfs"), 2), "jobs/s")
-
-
-def colocated(machines: int) -> Measured:
-    """An hour of batch jobs beside three services a machine, and without them: pods a second."""
-    rule = "smallest-area+greedy+swift+p95@0.85"
-    scene = open_scene(f"colocated:machines={machines},services=3/3", seed=inputs.SEED)
-    work, rack, profile = scene.workload, scene.cluster, scene.profile
-    batch = work.truth["service"] == 0
-    alone = work.only(batch)
-    plain = replace(rack, lending=None)
-    pods = int(work.jobs["instances"][batch].sum())
-    bare = rule.rpartition("+")[0].replace("swift", "fastest")
-    with_s = best_s(lambda: simulate(work, rack, rule, profile=profile), 1)
-    without_s = best_s(lambda: simulate(alone, plain, bare, profile=profile), 1)
-    return Measured(pods / with_s, "pods/s", {"without services": pods / without_s})
-
-
-def growth_colocated(setup: Setup) -> Measured:
-    """Cost of a pod on ten times the machines, services and jobs."""
-    few, many = (colocated(setup.of(n, n // 20)).value for n in (400, 4000))
-    return Measured(few / many, "x")
 
 
 def swf_wfp3_easy(setup: Setup) -> Measured:
@@ -348,12 +326,10 @@ BY_NAME: dict[str, Callable[[Setup], Measured]] = {
     "long-queue-easy": long_queue_easy,
     "hetero-rules": lambda setup: hetero_rules(setup, "sjf+fastest"),
     "hetero-easy": lambda setup: hetero_rules(setup, HETERO_RULE),
-    "colocated": lambda setup: colocated(setup.of(4000, 200)),
     "growth-jobs-100x": growth_pool,
     "growth-hetero-100x": lambda setup: growth_jobs(setup, 0.5),
     "growth-hetero-queued": lambda setup: growth_jobs(setup, 0.8),
     "growth-nodes-10x": growth_nodes,
-    "growth-colocated-10x": growth_colocated,
     "openb-fgd": openb_fgd,
     "dag": dag,
     "decide": decide,

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
-from trimtab.bench import learning, plans, traces
+from trimtab.bench import colocated, learning, plans, traces
 from trimtab.bench.cases import BY_NAME, Measured, Setup
 from trimtab.bench.chosen import chosen_of
 from trimtab.errors import TraceError, UnknownName
 
 PACKAGES = ("trimtab", "numpy", "numba", "duckdb", "simpy", "hpcsim", "polars", "llm-analysis")
 GROUPS = {
-    "engine": BY_NAME,
+    "engine": {**BY_NAME, **colocated.BY_NAME},
     "traces": traces.BY_NAME,
     "learning": learning.BY_NAME,
     "plan": plans.BY_NAME,

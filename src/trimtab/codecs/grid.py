@@ -22,9 +22,9 @@ from trimtab.codecs.queue import (
 from trimtab.compiled import compiled, inner
 from trimtab.core import Decision, Snapshot, Wait
 from trimtab.errors import TraceError, UnknownName
-from trimtab.rules.choose import book_instance, place_job
 from trimtab.rules.fit import expected_end, fits, slots, within
 from trimtab.rules.names import PLACES, unknown
+from trimtab.rules.nodes.choose import book_instance, place_job
 from trimtab.rules.seen import world_of
 
 # The channels of a node, in 0 .. 1; `free` has one a resource, `speed` one a job of the window.

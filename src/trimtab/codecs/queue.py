@@ -11,9 +11,9 @@ from trimtab.arrays import Array
 from trimtab.compiled import compiled, inner
 from trimtab.core import Decision, Snapshot, Start, Wait
 from trimtab.errors import UnknownName
-from trimtab.rules.choose import place_job
 from trimtab.rules.fit import NEVER, ONE, fits, slots, take, within
 from trimtab.rules.names import PLACES, unknown
+from trimtab.rules.nodes.choose import place_job
 from trimtab.rules.place import AFFINITY, prefers
 from trimtab.rules.seen import world_of
 from trimtab.rules.world import World

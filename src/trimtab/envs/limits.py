@@ -24,9 +24,9 @@ from trimtab.core import Cluster, Workload
 from trimtab.envs.limiting import ACT, BEGIN, IDLE, PLAY, RULE, WIDTH, play_all, play_one
 from trimtab.errors import TraceError, UnknownName
 from trimtab.metrics import Result, measure
-from trimtab.rules.index import indexed
 from trimtab.rules.names import FEEDBACK, parse
 from trimtab.rules.names import Rule as Parsed
+from trimtab.rules.nodes.index import indexed
 from trimtab.rules.steer import LEAST, MOST
 from trimtab.rules.world import World
 from trimtab.sim import kernel, loop

@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from trimtab.claims import finite
+from trimtab.cost import HARM, cost
 from trimtab.errors import PolicyError, TraceError
 from trimtab.metrics import interval, measure
 from trimtab.play import check_suits, play
@@ -28,9 +29,6 @@ from trimtab.traces.scenes.scene import Scene, open_scene
 RUNS = "trimtab.reproduce.frontier:measured"
 LIMITS = (0.6, 0.66, 0.72, 0.78, 0.84, 0.9, 0.96, 1.02)
 TARGETS = (0.001, 0.002, 0.004, 0.008, 0.015, 0.03, 0.06)  # that feedback aims at
-HARM = "harm_added"
-# what `cost` is made of; what is added keeps a metric near 0 from deciding alone
-PARTS = {"awt_s": 1.0, "ldi": 0.0, "dag_jct_mean_s": 0.0, "late": 0.005}
 # what a table shows: its name there, and per cent of what is a share
 SHOWN = {
     "awt_s": ("wait s", 1.0),
@@ -57,13 +55,6 @@ class Point(NamedTuple):
 
     def cost(self) -> float:
         return _mean([cost(one) for one in self.by_seed.values()])
-
-
-def cost(metrics: Metrics) -> float:
-    """Mean log of waiting, imbalance, completion time of jobs and share of tasks not in time."""
-    whole_s = metrics.get("dag_jct_mean_s", metrics["jct_mean_s"])
-    values = {**metrics, "late": 1.0 - metrics["tsr"], "dag_jct_mean_s": whole_s}
-    return _mean([math.log(max(values[name] + more, 1e-9)) for name, more in PARTS.items()])
 
 
 def swept(policy: str) -> dict[str, float]:

@@ -9,7 +9,6 @@ import numpy as np
 from trimtab.arrays import Array
 from trimtab.compiled import inner
 from trimtab.rules import bits
-from trimtab.rules.choose import FEW, next_node, place_among
 from trimtab.rules.easy import planned
 from trimtab.rules.fit import (
     book_quotas,
@@ -22,6 +21,7 @@ from trimtab.rules.fit import (
     take,
     within,
 )
+from trimtab.rules.nodes.choose import FEW, next_node, place_among
 from trimtab.rules.order import DRF
 from trimtab.rules.world import World
 

@@ -4,7 +4,6 @@ import numpy as np
 
 from trimtab.compiled import inner
 from trimtab.rules import bits
-from trimtab.rules.choose import place_job, rate_on
 from trimtab.rules.fit import (
     GRACE_S,
     amount,
@@ -15,6 +14,7 @@ from trimtab.rules.fit import (
     take,
     within,
 )
+from trimtab.rules.nodes.choose import place_job, rate_on
 from trimtab.rules.place import eligible
 from trimtab.rules.sort import sort_turn
 

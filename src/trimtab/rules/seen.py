@@ -7,7 +7,7 @@ import numpy as np
 from trimtab.arrays import Array
 from trimtab.core import Decision, Snapshot, Start, Stop
 from trimtab.rules import compat
-from trimtab.rules.index import index_of
+from trimtab.rules.nodes.index import index_of
 from trimtab.rules.place import FIRST
 from trimtab.rules.world import CONF, ENTRY, HEAD, World
 from trimtab.rules.worth import shipped
@@ -23,7 +23,7 @@ def world_of(
     """The snapshot's arrays as they are, copies of what a plan books in, room for `room` starts.
 
     `packer` and `worker` are weights for the placements of those names, in place of the shipped.
-    Many nodes get an index for `place`.
+    For many jobs and nodes there is an index for `place`.
     """
     jobs, waiting = len(snapshot.jobs), len(snapshot.queue)
     nodes, resources = snapshot.free.shape
@@ -69,7 +69,7 @@ def world_of(
         horizon=snapshot.horizon_s,
         ahead=snapshot.ahead[None] if snapshot.ahead.size else np.zeros((1, nodes, 0)),
         **limits_of(snapshot),
-        **index_of(snapshot.nodes, snapshot.capacity, len(snapshot.horizon_s), place),
+        **index_of(snapshot.nodes, snapshot.capacity, len(snapshot.horizon_s), place, waiting),
         entry=np.zeros((1, room), ENTRY),
         stop=np.zeros((1, len(snapshot.runs)), np.int64),
         score=np.zeros((1, nodes)),

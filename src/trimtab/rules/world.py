@@ -246,7 +246,7 @@ FIELDS: dict[str, tuple[np.dtype[Any], int]] = {
     "tree": (F8, 3),  # (C, H, rows x (1 + R)) largest ease, and most room of each resource
     "tree_seen": (I8, 2),  # (C, H) touches that it has taken in, -1 = none
     "tree_path": (I8, 2),  # (C, 128) scratch
-    "touched": (I8, 2),  # (C, N / 4) ring of nodes on which something changed
+    "touched": (I8, 2),  # (C, Q) ring of nodes on which something changed
     # of greedy passes
     "freed_words": (U8, 2),  # (C, N / 64) nodes where room was made since the last, as bits
     "freed_heads": (U8, 2),

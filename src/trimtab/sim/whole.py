@@ -15,8 +15,8 @@ from trimtab.columns import SO_FAR, STATE, TOTALS
 from trimtab.compiled import interruptible
 from trimtab.core import Cluster, Limit, Profile, Status, Workload
 from trimtab.errors import PolicyError, TraceError
-from trimtab.rules.index import indexed
 from trimtab.rules.names import BACKFILLS, FEEDBACK, ORDERS, Rule, at_limit, parse
+from trimtab.rules.nodes.index import indexed
 from trimtab.rules.steer import Steering, Steers
 from trimtab.rules.world import World
 from trimtab.sim import kernel, loop, pool
@@ -63,9 +63,8 @@ def simulate(
     check_hostable(workload, cluster)
     found = parse(rule, seed)
     began_s = time.perf_counter()
-    rows = 4096 if log else 0
     world = make_world(
-        [workload], [cluster], profile, models, log=rows, packer=packer, worker=worker
+        [workload], [cluster], profile, models, log=4096 if log else 0, packer=packer, worker=worker
     )
     loop.set_rank(world, 0, found.order)
     kernel.reset(world, 0)

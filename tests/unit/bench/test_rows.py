@@ -7,11 +7,14 @@ import pytest
 
 from trimtab import cli
 from trimtab.bench import inputs, peers, traces
-from trimtab.bench.cases import BY_NAME, Measured, Setup, pooled
-from trimtab.bench.rows import Row, chosen, header, measured
+from trimtab.bench.cases import Measured, Setup, pooled
+from trimtab.bench.rows import GROUPS, Row, chosen, header, measured
+from trimtab.checks import check_workload
 from trimtab.errors import TraceError, UnknownName
 from trimtab.sim import packing
 from trimtab.sim.world import check_hostable
+
+BY_NAME = GROUPS["engine"]
 
 
 def run(monkeypatch, capsys, *arguments: str) -> tuple[int, str, str]:
@@ -66,6 +69,33 @@ def test_the_planner_of_language_models_is_measured(monkeypatch, capsys):
         ("x", True),
         ("s", True),
     ]
+
+
+def test_a_round_and_a_window_of_a_co_located_cluster_are_measured():
+    names = ["round-1000-on-4000", "window-4000"]
+    rows = list(measured(Setup(quick=True), names))
+    assert [(row.name, row.unit, row.value > 0) for row in rows] == [
+        (name, "ms", True) for name in names
+    ]
+    assert list(rows[0].peers) == ["by scans"]
+
+
+def test_copies_of_a_co_located_scene_stand_side_by_side():
+    one, two = inputs.colocated_like(1000), inputs.colocated_like(2000)
+    check_workload(two.workload)
+    check_hostable(two.workload, two.cluster)
+    assert len(two.cluster) == 2000 and len(two.workload) == 2 * len(one.workload)
+    truth, jobs = two.workload.truth, two.workload.jobs
+    service = truth["service"] == 1
+    assert (np.bincount(truth["pinned"][service] - 1) == 3).all()
+    assert (jobs["submit_s"][service] == 0).all()
+    before = one.workload.jobs["submit_s"][one.workload.truth["service"] == 0]
+    after = jobs["submit_s"][~service]
+    assert (after.min(), len(after)) == (before.min(), 2 * len(before))
+    assert after.max() - after.min() < inputs.SPAN_S
+    ptr, idx = two.workload.after_ptr, two.workload.after_idx
+    child = np.repeat(np.arange(len(jobs)), np.diff(ptr))
+    assert (jobs["submit_s"][child] == jobs["submit_s"][idx]).all()  # a DAG comes at once
 
 
 def test_an_interrupt_shows_what_is_finished(monkeypatch, capsys, tmp_path):

@@ -22,9 +22,9 @@ from trimtab.arrays import Array
 from trimtab.errors import PolicyError
 from trimtab.policies.forecast.training import AFTER_S, lent_scene
 from trimtab.rules import encoder
-from trimtab.rules.encoder import FEATURES, HIGH_Z, HORIZON_S, SHIPPED
+from trimtab.rules.encoder import FEATURES, HIGH_Z, SHIPPED
 from trimtab.rules.forecast import FEATURES as PLAIN
-from trimtab.rules.forecast import LONG
+from trimtab.rules.forecast import HORIZON_S, LONG
 from trimtab.rules.forecast import shipped as ridge
 from trimtab.sim.lending import ahead_max, service_use
 from trimtab.traces.scenes.scene import Scene
@@ -134,6 +134,8 @@ class Net(nn.Module):
 
     def __init__(self, hidden: int, mean: Array, scale: Array) -> None:
         super().__init__()
+        self.mean: Tensor
+        self.scale: Tensor
         self.register_buffer("mean", torch.tensor(mean))
         self.register_buffer("scale", torch.tensor(scale))
         self.first, self.middle = nn.Linear(FEATURES, hidden), nn.Linear(hidden, hidden)
@@ -152,7 +154,7 @@ class Net(nn.Module):
             np.vstack([one.weight.detach().cpu().numpy().T, one.bias.detach().cpu().numpy()[None]])
             for one in parts
         ]
-        mean, scale = self.mean.cpu().numpy(), self.scale.cpu().numpy()  # type: ignore[operator]
+        mean, scale = self.mean.cpu().numpy(), self.scale.cpu().numpy()
         made[0][-1] -= (mean / scale) @ made[0][:-1]
         made[0][:-1] /= scale[:, None]
         first, middle, last = (one.astype(np.float64) for one in made)

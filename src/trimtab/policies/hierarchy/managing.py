@@ -96,7 +96,6 @@ def train_manager(
     rolls = {name: kept[name] for name in KEPT} if kept else {}
     done, spent_s = (int(kept["done"]), float(kept["spent_s"])) if kept else (0, 0.0)
     began_s = time.perf_counter() - spent_s
-    nothing = dict.fromkeys(Progress._fields, math.nan)
     known = set(np.unique(rolls["scene"]).tolist()) if rolls else set()
     todo = [HELD_SEED + 10_000 * seed + n for n in range(on.held)]
     todo += [FIRST_SEED + 10_000 * seed + n for n in range(on.steps)]
@@ -112,7 +111,7 @@ def train_manager(
                 wall_s = time.perf_counter() - began_s
                 if number % KEEP_EVERY == KEEP_EVERY - 1 or number + 1 == len(todo):
                     write_kept(out, made, {**rolls, "done": done, "spent_s": wall_s})
-                yield Progress(**{**nothing, "step": done, "steps": on.steps, "wall_s": wall_s})
+                yield rolling(done, on.steps, wall_s)
     judged = rolls["scene"] >= HELD_SEED
     net = fitted(rolls, ~judged, on, seed)
     loss, explained, promised = judgement(net, rolls, judged)
@@ -121,6 +120,12 @@ def train_manager(
     write_manager(out / FILE, net.manager(margin, {**manager.made, "change": change}))
     wall_s = time.perf_counter() - began_s
     yield Progress(on.steps, on.steps, loss, explained, promised, margin, change, change_se, wall_s)
+
+
+def rolling(step: int, steps: int, wall_s: float) -> Progress:
+    """How far it is while rollouts come in."""
+    nan = math.nan
+    return Progress(step, steps, nan, nan, nan, nan, nan, nan, wall_s)
 
 
 def rolled(asked: tuple[str, str, int, Settings, Path]) -> dict[str, Array]:
@@ -233,7 +238,7 @@ def fitted(rolls: dict[str, Array], chosen: Array, on: Settings, seed: int) -> N
     net = Net(on.hidden, rolls["machine"], rolls["region"])
     rows = as_rows(rolls)
     worth = torch.tensor(np.clip(rolls["worth"], -MOST_WORTH, MOST_WORTH).astype(np.float32))
-    at, goal = torch.tensor(rolls["at"]), torch.tensor(rolls["goal"])
+    at, goal = (torch.tensor(rolls[name].astype(np.int64)) for name in ("at", "goal"))
     mine = torch.tensor(np.flatnonzero(chosen))
     learner = torch.optim.AdamW(net.parameters(), on.learning_rate, weight_decay=on.decay)
     for _ in range(on.rounds):

@@ -15,13 +15,13 @@ import numpy as np
 from numpy.random import Generator
 
 from trimtab.arrays import Array
+from trimtab.cost import HARM, PARTS
 from trimtab.metrics import Result, measure
 from trimtab.policies.hierarchy import graph
 from trimtab.policies.hierarchy.goals import AT, GOALS, KEEP, MOVES, Goal
 from trimtab.policies.hierarchy.sight import Memory, Sight, look
 from trimtab.policies.hierarchy.stage import Stage
 from trimtab.policies.hierarchy.weights import Orders
-from trimtab.reproduce.frontier import HARM, PARTS
 from trimtab.rules.names import parse
 from trimtab.rules.world import World
 from trimtab.sim import loop

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from trimtab.core import Cluster, Workload
+from trimtab.cost import HARM, cost
 from trimtab.errors import TraceError
 from trimtab.metrics import Result, measure
 from trimtab.policies.hierarchy.manager import Manager
 from trimtab.policies.hierarchy.steering import Steering
 from trimtab.policies.hierarchy.weights import Orders
-from trimtab.reproduce.frontier import HARM, cost
 from trimtab.rules.names import parse
 from trimtab.rules.world import World
 from trimtab.sim import kernel, loop

@@ -65,7 +65,7 @@ class Orders:
 
     def free(self) -> tuple[tuple[str, ...], Array]:
         """What a search may move, and by how much in a step."""
-        fixed = MATCHING if self.off == "compatibility" else ()
+        fixed: tuple[str, ...] = MATCHING if self.off == "compatibility" else ()
         fixed = ("margin",) if self.off == "encoder" else fixed
         names = tuple(name for name in WIDTHS if name not in fixed)
         return names, np.array([WIDTHS[name] for name in names])

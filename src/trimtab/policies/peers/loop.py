@@ -39,7 +39,6 @@ from trimtab.policies.peers.mind import (
 )
 from trimtab.policies.peers.nets import lstm, mlp
 from trimtab.rules import bits
-from trimtab.rules.choose import book_instance
 from trimtab.rules.fit import (
     book_quotas,
     fits,
@@ -51,6 +50,7 @@ from trimtab.rules.fit import (
     within,
 )
 from trimtab.rules.greedy import find_most_freed, fits_freed, lower_least, try_start, undo
+from trimtab.rules.nodes.choose import book_instance
 from trimtab.rules.place import CALM
 from trimtab.rules.plan import begin_pass, line_up
 from trimtab.rules.world import World

@@ -16,8 +16,8 @@ from trimtab.policies.slurm.table import (
     over_quota,
     waits_for_its_gate,
 )
-from trimtab.rules.choose import book_instance
 from trimtab.rules.fit import book_quotas, put_off
+from trimtab.rules.nodes.choose import book_instance
 from trimtab.rules.world import World
 
 

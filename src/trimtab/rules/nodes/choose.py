@@ -2,18 +2,30 @@
 
 import numpy as np
 
+from trimtab.arrays import Array
 from trimtab.compiled import inner
 from trimtab.rules import bits
 from trimtab.rules.fit import choose_devices, fits, has_amounts, link_rate, slots, take
-from trimtab.rules.index import best_of, is_indexed
+from trimtab.rules.nodes.index import best_of, is_indexed
 from trimtab.rules.place import FIRST, NOWHERE, eligible, score
 from trimtab.rules.sort import heap_up, sift
+from trimtab.rules.world import World
 
 FEW = 64  # nodes where room was made: a scan of no more costs less than the index
 
 
 @inner
-def place_job(place, w, c, job, shape, wanted, partial, seed, at):
+def place_job(
+    place: int,
+    w: World,
+    c: int,
+    job: int,
+    shape: int,
+    wanted: int,
+    partial: bool,
+    seed: int,
+    at: int,
+) -> int:
     """Book up to `wanted` instances from scratch entry `at` on; all or none unless `partial`.
 
     Returns how many were booked.
@@ -22,7 +34,7 @@ def place_job(place, w, c, job, shape, wanted, partial, seed, at):
 
 
 @inner
-def next_node(freed, w, c, node):
+def next_node(freed: bool, w: World, c: int, node: int) -> int:
     """This node or the next, or -1; of those where room was made lately, if `freed`."""
     if freed:
         return bits.next_from(w.freed_words, w.freed_heads, c, node)
@@ -30,7 +42,18 @@ def next_node(freed, w, c, node):
 
 
 @inner
-def place_among(freed, place, w, c, job, shape, wanted, partial, seed, at):
+def place_among(
+    freed: bool,
+    place: int,
+    w: World,
+    c: int,
+    job: int,
+    shape: int,
+    wanted: int,
+    partial: bool,
+    seed: int,
+    at: int,
+) -> int:
     """The same on all nodes, or on those alone where room was made lately."""
     if at + wanted > w.entry.shape[1]:
         w.head[c].full = 1
@@ -72,7 +95,9 @@ def place_among(freed, place, w, c, job, shape, wanted, partial, seed, at):
 
 
 @inner
-def kept(w, c, job, shape, wanted, partial, at, booked):
+def kept(
+    w: World, c: int, job: int, shape: int, wanted: int, partial: bool, at: int, booked: int
+) -> int:
     """How many of those booked stay: none where not all were and that will not do."""
     if booked == wanted or partial:
         return booked
@@ -83,7 +108,7 @@ def kept(w, c, job, shape, wanted, partial, at, booked):
 
 
 @inner
-def best_node(freed, place, w, c, job, shape, seed):
+def best_node(freed: bool, place: int, w: World, c: int, job: int, shape: int, seed: int) -> int:
     """The best node for one instance, or -1."""
     best = -1
     best_score = NOWHERE
@@ -100,7 +125,9 @@ def best_node(freed, place, w, c, job, shape, seed):
 
 
 @inner
-def book_in_turn(w, c, job, shape, wanted, at, nodes):
+def book_in_turn(
+    w: World, c: int, job: int, shape: int, wanted: int, at: int, nodes: Array
+) -> None:
     """Fill one node after the other."""
     i = 0
     for k in range(wanted):
@@ -111,7 +138,18 @@ def book_in_turn(w, c, job, shape, wanted, at, nodes):
 
 
 @inner
-def book_best(place, w, c, job, shape, wanted, seed, at, nodes, count):
+def book_best(
+    place: int,
+    w: World,
+    c: int,
+    job: int,
+    shape: int,
+    wanted: int,
+    seed: int,
+    at: int,
+    nodes: Array,
+    count: int,
+) -> int:
     """An instance at a time on the node that is best then: a heap, the lowest number first. Returns
     how many, which is less than wanted where the placement would rather have the rest wait.
     """
@@ -134,7 +172,9 @@ def book_best(place, w, c, job, shape, wanted, seed, at, nodes, count):
 
 
 @inner
-def book_indexed(freed, place, w, c, job, shape, wanted, seed, at):
+def book_indexed(
+    freed: bool, place: int, w: World, c: int, job: int, shape: int, wanted: int, seed: int, at: int
+) -> int:
     """The same by the index."""
     for k in range(wanted):
         node = best_of(freed, False, place, w, c, job, shape, seed)
@@ -145,7 +185,7 @@ def book_indexed(freed, place, w, c, job, shape, wanted, seed, at):
 
 
 @inner
-def book_instance(w, c, node, job, shape, at):
+def book_instance(w: World, c: int, node: int, job: int, shape: int, at: int) -> None:
     mask = choose_devices(w, c, node, job, shape, w.gpu_free, w.gpu_mem)
     take(w, c, node, job, shape, 1, mask, w.free, w.gpu_free, w.gpu_mem)
     w.entry[c, at].job = job
@@ -154,7 +194,7 @@ def book_instance(w, c, node, job, shape, at):
 
 
 @inner
-def rate_on(w, c, job, shape, at, count):
+def rate_on(w: World, c: int, job: int, shape: int, at: int, count: int) -> float:
     """A gang's speed on the nodes in entries at .. at + count: slowest piece, worst link."""
     slowest = np.inf
     for i in range(at, at + count):

@@ -32,13 +32,19 @@ from trimtab.rules.world import BUCKET, World
 BLOCK = 8  # nodes of a leaf
 LEAST = 256  # nodes: a scan of fewer costs less
 MEAN = 16  # nodes a bucket, at least
+LOOKS = 100_000  # at a node by scans: fewer cost less than to make an index
+NOTED = 0.25  # changes a node: where there are more, trees are made anew
 KEYED = (PLACES["calm"], PLACES["swift"], PLACES["worker"])
 
 
-def index_of(nodes: Array, capacity: Array, horizons: int, place: int) -> dict[str, Array]:
-    """The arrays of an index of these nodes (N,) for a place; none where a scan costs less."""
+def index_of(
+    nodes: Array, capacity: Array, horizons: int, place: int, jobs: float = np.inf
+) -> dict[str, Array]:
+    """The arrays of an index of these nodes (N,) for a place, from which so many jobs are to be
+    placed; none where scans cost less.
+    """
     count, resources = capacity.shape
-    if place not in KEYED or count < LEAST:
+    if place not in KEYED or count < LEAST or jobs * count < LOOKS:
         return {}
     table = np.column_stack((nodes["region"], nodes["kind"], nodes["driver"], capacity))
     _, bucket, size = np.unique(table, axis=0, return_inverse=True, return_counts=True)
@@ -62,7 +68,7 @@ def index_of(nodes: Array, capacity: Array, horizons: int, place: int) -> dict[s
         "tree": np.full((1, trees, int(rows.sum()) * (resources + 1)), -np.inf),
         "tree_seen": np.full((1, trees), -1),
         "tree_path": np.zeros((1, 128), np.int64),
-        "touched": np.zeros((1, max(count // 4, 1)), np.int64),
+        "touched": np.zeros((1, int(NOTED * count) + 1), np.int64),
     }
 
 

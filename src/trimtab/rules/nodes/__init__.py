@@ -1,0 +1,1 @@
+"""Nodes of a job: chosen by a scan or by an index, and booked."""
