@@ -20,7 +20,7 @@ def test_training_goes_on_where_it_stopped(tmp_path, name):
     assert [row.step for row in whole] == [2, 4] == [first.step, *(row.step for row in rest)]
     assert rest[-1].loss == whole[-1].loss and rest[-1].worth == whole[-1].worth
     assert list(train_peer(name, tmp_path / "b", steps=4, **SMALL)) == []
-    with pytest.raises(PolicyError, match=r"rate=0\.002, and now rate"):
+    with pytest.raises(PolicyError, match=r"rate=0\.003, and now rate"):
         list(train_peer(name, tmp_path / "b", steps=4, rate=0.1, **SMALL))
     kept = read_weights(tmp_path / "a" / f"{name}.npz", name)
     assert kept.facts["loss"] == min(row.loss for row in whole if row.loss == row.loss)

@@ -59,7 +59,7 @@ def learner_of(path: str | Path) -> str:
         held = [name for name, file in WRITTEN.items() if (path / file).is_file()]
         if len(held) == 1:
             return held[0]
-        what = " and ".join(WRITTEN[name] for name in held or WRITTEN)
+        what = " and ".join(WRITTEN[name] for name in held) or "network of ours"
         choose = "give the one that is meant" if held else "train one with `trimtab train`"
         raise PolicyError(f"{path}: holds {'' if held else 'no '}{what}; {choose}")
     if not path.is_file():

@@ -132,7 +132,7 @@ def test_a_bare_path_to_no_network_of_ours_is_one_sentence(run):
             r"theirs\.onnx: an ONNX network, but none of ours \(it tells none of",
         ),
         (run / "nope.onnx", r"nope\.onnx: no such file; train one with"),
-        (run / "empty", r"empty: holds no adlro\.onnx and dqn\.onnx and packer\.json; train one"),
+        (run / "empty", r"empty: holds no network of ours; train one"),
     ):
         with pytest.raises(PolicyError, match=words) as mistake:
             check(str(name))

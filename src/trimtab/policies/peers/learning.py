@@ -310,4 +310,4 @@ def against_time(done: Round) -> Array:
         values - (np.bincount(at, values) / many)[at] for values in (done.worth, done.standing)
     )
     above = worth - stood * (worth @ stood) / (stood @ stood + 1e-9)
-    return np.asarray(above / (above.std() + 1e-9))
+    return np.asarray(above / (above.std() + 1e-6))

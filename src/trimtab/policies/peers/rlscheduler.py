@@ -24,7 +24,7 @@ from trimtab.rules.world import World
 WINDOW = 128
 FEATURES = 8
 HIDDEN = (32, 16, 8)
-MEMORY_S = 300.0  # what comes so much later counts 1 / e
+MEMORY_S = 20.0  # what comes so much later counts 1 / e
 
 
 @inner
@@ -43,5 +43,5 @@ def describe(w: World, c: int, job: int, row: Array) -> None:
 
 
 def returns(played: Played) -> Array:
-    """Of each decision: minus the bounded slow-down that all jobs gather from then on."""
-    return played.slowdown_from_now("end_s", MEMORY_S)
+    """Of each decision: minus the slow-down that waiting jobs gather from then on."""
+    return played.slowdown_from_now("start_s", MEMORY_S)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from trimtab.cost import cost
 from trimtab.errors import PolicyError
 from trimtab.metrics import measure
 from trimtab.play import play
@@ -17,15 +18,6 @@ from trimtab.traces.scenes.scene import Scene
 TRIED = (0.8, 0.87, 0.94)
 HARM = 0.01
 ESTIMATE = "peak"
-
-
-def cost(metrics: dict[str, float]) -> float:
-    """Mean log of waiting, imbalance, completion time of jobs and share of tasks not in time: what
-    policies are compared by at equal harm.
-    """
-    whole_s = metrics.get("dag_jct_mean_s", metrics["jct_mean_s"])
-    parts = (metrics["awt_s"] + 1.0, metrics["ldi"], whole_s, 1.0 - metrics["tsr"] + 0.005)
-    return math.fsum(math.log(max(part, 1e-9)) for part in parts) / len(parts)
 
 
 def at_harm(name: str, weights: Weights, held: Sequence[Scene]) -> float:

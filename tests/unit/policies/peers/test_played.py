@@ -55,4 +55,4 @@ def test_slow_down_from_now_on_is_of_what_waits(played):
     assert np.allclose(played.slowdown_from_now("start_s", MEMORY_S), exact, rtol=0.06, atol=0.02)
     ended = -np.array([kept(0, 100) + kept(100, 300), kept(0, 150), kept(0, 50)])
     assert np.allclose(played.slowdown_from_now("end_s", MEMORY_S), ended, rtol=0.06, atol=0.02)
-    assert np.allclose(played.standing(), [0.01, 0.01, 0.01], atol=0.005)
+    assert np.allclose(played.standing(), [0.01, 0.01, 0.0], atol=0.005)
