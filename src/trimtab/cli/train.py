@@ -58,9 +58,9 @@ def train(
     learner: Annotated[
         str,
         typer.Argument(
-            help="What to train: adlro, dqn, encoder, forecast, hierarchy, manager, packer, router, "
-            "slim, or a peer: belgacem, cheng, deeprm, ghasemi, islam-dqn, islam-reinforce, "
-            "rjoub, rlscheduler."
+            help="What to train: adlro, dqn, encoder, forecast, hierarchy, manager, packer, "
+            "router, slim, or a peer: belgacem, cheng, deeprm, ghasemi, islam-dqn, "
+            "islam-reinforce, rjoub, rlscheduler."
         ),
     ],
     to: Annotated[
