@@ -95,17 +95,8 @@ ORDER = {
     "policies": [
         {"networks"},
         {"code", "rule", "sb3"},
-        {
-            "baselines",
-            "adlro",
-            "dqn",
-            "forecast",
-            "hierarchy",
-            "packer",
-            "peers",
-            "rollout",
-            "slurm",
-        },
+        {"baselines", "adlro", "dqn", "forecast", "packer", "peers", "rollout", "slurm"},
+        {"hierarchy"},  # its encoder has the scenes and the rival of forecast
         {"__init__"},  # finds a policy by its name
     ],
     "reproduce": [

@@ -57,6 +57,9 @@ ABOUT = {
     "v": "geometric mean of the ratios to the reference policy; 1 = as good as it, more is better",
     "hyperscore": "100 [1 + (v^5 / (v^5 + 2))^2.1]: v on a scale of 100 to 200, in the same order",
 }
+HARM = "harm_added"
+# what `cost` is made of; what is added keeps a metric near 0 from deciding alone
+COSTS = {"awt_s": 1.0, "ldi": 0.0, "dag_jct_mean_s": 0.0, "late": 0.005}
 BETA, GAMMA, KAPPA = 5.0, -math.log(2.0), 2.1  # the paper's
 BETTER: dict[str, Callable[..., Any]] = {  # what V is made of, and which way it is better
     "jct_mean_s": min,
@@ -380,6 +383,14 @@ class Scores:
         out = "; ".join(f"{name} left out: {why}" for name, why in self.left_out.items())
         made = f"V: geometric mean of the ratios to {self.reference} in {', '.join(self.metrics)}"
         return f"{made}; {out}" if out else made
+
+
+def cost(metrics: Mapping[str, float]) -> float:
+    """Mean log of waiting, imbalance, completion time of jobs and tasks not in time."""
+    whole_s = metrics.get("dag_jct_mean_s", metrics["jct_mean_s"])
+    values = {**metrics, "late": 1.0 - metrics["tsr"], "dag_jct_mean_s": whole_s}
+    logs = [math.log(max(values[name] + more, 1e-9)) for name, more in COSTS.items()]
+    return math.fsum(logs) / len(logs)
 
 
 def hyperscore(v: float) -> float:

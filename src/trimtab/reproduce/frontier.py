@@ -16,9 +16,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from trimtab.claims import finite
-from trimtab.cost import HARM, cost
 from trimtab.errors import PolicyError, TraceError
-from trimtab.metrics import interval, measure
+from trimtab.metrics import HARM, cost, interval, measure
 from trimtab.play import check_suits, play
 from trimtab.policies import named, trained
 from trimtab.reproduce.tables import Row, mean_row, row

@@ -1,5 +1,7 @@
 """Limits of regions that follow the harm measured there, by hand."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -19,10 +21,17 @@ def four(load, batch=(1, 1, 1, 1), read=(10.0, 30.0, 20.0, 20.0)):
     return nodes, state
 
 
+def limits(steering, now_s, nodes, state, limit):
+    """(G,) what it sets, None where it is not time yet."""
+    view = SimpleNamespace(now_s=now_s, nodes=nodes, node_state=state, limit=limit)
+    made = steering.decisions(view)
+    return None if made is None else np.array([decision.share for decision in made])
+
+
 def stepped(target, *scene, limit=(0.8, 0.8)):
     steering = Steering(target)
-    assert (steering.limits(0.0, *scene, np.array(limit)) == limit).all()  # only looks
-    return steering.limits(EVERY_S, *scene, np.array(limit))
+    assert (limits(steering, 0.0, *scene, np.array(limit)) == limit).all()  # only looks
+    return limits(steering, EVERY_S, *scene, np.array(limit))
 
 
 def test_without_harm_a_limit_rises_by_its_target():
@@ -52,12 +61,12 @@ def test_limits_stay_within_bounds_and_nothing_read_is_nothing_learned():
 
 def test_it_acts_every_so_often_and_starts_anew_with_the_clock():
     steering, scene, limit = Steering(0.1), four([0.0] * 4), np.array([0.8, 0.8])
-    steering.limits(7.0, *scene, limit)
+    limits(steering, 7.0, *scene, limit)
     assert steering.due_s == EVERY_S
-    assert steering.limits(EVERY_S - 1, *scene, limit) is None
-    assert steering.limits(4 * EVERY_S + 1, *scene, limit) is not None
+    assert limits(steering, EVERY_S - 1, *scene, limit) is None
+    assert limits(steering, 4 * EVERY_S + 1, *scene, limit) is not None
     assert steering.due_s == 5 * EVERY_S
-    assert (steering.limits(0.0, *scene, limit) == limit).all()  # another run
+    assert (limits(steering, 0.0, *scene, limit) == limit).all()  # another run
 
 
 def test_names():

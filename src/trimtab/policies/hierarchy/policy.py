@@ -76,12 +76,14 @@ class HierarchyPolicy(RulePolicy):
         """A whole trace in compiled code, with the manager's looks between."""
         from trimtab.sim.whole import simulate
 
-        steering = self._steering = self._looking = Steering(
+        lends = cluster.lending is not None and models.lends
+        self._steering = self._looking = Steering(
             self.orders, self._looking.manager, self._looking.every_s
         )
         return simulate(
-            workload, cluster, self._parts, profile=profile, models=models, seed=self.rule.seed,
-            log=log, progress=progress, steering=steering,
+            workload, cluster, self._parts if lends else RULE, profile=profile, models=models,
+            seed=self.rule.seed, log=log, progress=progress,
+            steering=self._looking if lends else None,
             worker=np.tile(self.orders.worker, (len(cluster.regions), 1)),
         )  # fmt: skip
 

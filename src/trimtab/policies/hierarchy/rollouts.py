@@ -15,8 +15,7 @@ import numpy as np
 from numpy.random import Generator
 
 from trimtab.arrays import Array
-from trimtab.cost import HARM, PARTS
-from trimtab.metrics import Result, measure
+from trimtab.metrics import COSTS, HARM, Result, measure
 from trimtab.policies.hierarchy import graph
 from trimtab.policies.hierarchy.goals import AT, GOALS, KEEP, MOVES, Goal
 from trimtab.policies.hierarchy.sight import Memory, Sight, look
@@ -138,14 +137,14 @@ def scales_of(stage: Stage, end: World, price: float) -> Scales:
             profile=stage.scene.profile, arrived=left.arrived, so_far=left.so_far,
         )
     )  # fmt: skip
-    arrived, parts = left.arrived, len(PARTS)
+    arrived, parts = left.arrived, len(COSTS)
     batch = int((stage.work.truth["service"] == 0).sum())
     served_s = max(float(arrived["service_s"]), 1e-9) if arrived is not None else 1.0
     time_s = max(float(arrived["time_s"]), 1e-9) if arrived is not None else 1.0
     return Scales(
-        1 / (parts * batch * (found["awt_s"] + PARTS["awt_s"])),
+        1 / (parts * batch * (found["awt_s"] + COSTS["awt_s"])),
         1 / (parts * time_s * max(found["ldi"], 1e-9)),
         1 / (parts * max(float(left.totals["system_s"]), 1e-9)),
-        1 / (parts * batch * (1 - found["tsr"] + PARTS["late"])),
+        1 / (parts * batch * (1 - found["tsr"] + COSTS["late"])),
         price / (served_s * (max(found[HARM], 0.0) + FLOOR)),
     )

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from trimtab.core import Cluster, Workload
-from trimtab.cost import HARM, cost
 from trimtab.errors import TraceError
-from trimtab.metrics import Result, measure
+from trimtab.metrics import HARM, Result, cost, measure
 from trimtab.policies.hierarchy.manager import Manager
 from trimtab.policies.hierarchy.steering import Steering
 from trimtab.policies.hierarchy.weights import Orders

@@ -95,8 +95,9 @@ class Steering:
         self._graph = graph.seen(self._graph, view)
         sight, self._memory = look(view, self._graph, self._memory)
         self.sight = sight
-        if float((view.node_state["read"] < 0).mean()) > STALE:
-            return keep, none, "stale: more than half of the machines have no reading"
+        state = view.node_state
+        if float(((state["read"] < 0) & (state["reads"] > 0)).mean()) > STALE:
+            return keep, none, "stale: more than half of the machines have no reading any more"
         goals, worth = self.manager.goals(sight)
         if not np.isfinite(worth).all():
             return keep, none, "nan: the manager's answer is no number"

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trimtab.cost import cost
 from trimtab.errors import PolicyError
-from trimtab.metrics import measure
+from trimtab.metrics import cost, measure
 from trimtab.play import play
 from trimtab.policies.peers.files import Weights
 from trimtab.policies.peers.policy import PeerPolicy
