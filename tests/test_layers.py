@@ -19,7 +19,7 @@ PACKAGE = ROOT / "src" / "trimtab"
 # not named here hold modules that may import each other.
 ORDER = {
     "": [
-        {"errors", "arrays", "comparison", "sources", "files", "units", "claims", "cost"},
+        {"errors", "arrays", "comparison", "sources", "files", "units", "claims"},
         {"columns", "compiled", "site"},
         {"core"},
         {"checks"},
