@@ -102,7 +102,7 @@ ORDER = {
     "reproduce": [
         {"limits", "options", "tables", "trials"},
         {"frontier", "logs"},
-        {"adlro", "colocated", "llm", "openb", "rollout", "slim"},
+        {"adlro", "colocated", "hierarchy", "llm", "openb", "rollout", "slim"},
         {"__init__"},
     ],
     "report": [

@@ -5,6 +5,7 @@
 BY_NAME: dict[str, str] = {
     "adlro": "trimtab.reproduce.adlro",
     "colocated": "trimtab.reproduce.colocated",
+    "hierarchy": "trimtab.reproduce.hierarchy",
     "llm": "trimtab.reproduce.llm",
     "openb": "trimtab.reproduce.openb",
     "rollout": "trimtab.reproduce.rollout",

@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from trimtab.claims import finite
 from trimtab.errors import PolicyError, TraceError
 from trimtab.metrics import HARM, cost, interval, measure
@@ -23,11 +25,13 @@ from trimtab.policies import named, trained
 from trimtab.reproduce.tables import Row, mean_row, row
 from trimtab.reproduce.trials import Trial
 from trimtab.rules.names import FEEDBACK, at_limit, foretells, learned, turned
+from trimtab.sim.world import Models, outages
 from trimtab.traces.scenes.scene import Scene, open_scene
 
 RUNS = "trimtab.reproduce.frontier:measured"
 LIMITS = (0.6, 0.66, 0.72, 0.78, 0.84, 0.9, 0.96, 1.02)
 TARGETS = (0.001, 0.002, 0.004, 0.008, 0.015, 0.03, 0.06)  # that feedback aims at
+MTTR_S, FAIL_SPANS = 600.0, 2.0  # seconds a failure lasts; spans of arrivals in which some happen
 # what a table shows: its name there, and per cent of what is a share
 SHOWN = {
     "awt_s": ("wait s", 1.0),
@@ -68,35 +72,50 @@ def swept(policy: str) -> dict[str, float]:
 
 
 def sweeps(
-    trace: str, policies: Sequence[str], seeds: Sequence[int], load: float | None = None
+    trace: str,
+    policies: Sequence[str],
+    seeds: Sequence[int],
+    load: float | None = None,
+    mtbf_s: float | None = None,
 ) -> list[Trial]:
     """What has to run: a trial a policy and seed, the policies of one seed together."""
-    return [tried(trace, policy, list(swept(policy)), seed, load)
+    return [tried(trace, policy, list(swept(policy)), seed, load, mtbf_s)
             for seed in seeds for policy in policies]  # fmt: skip
 
 
 def tried(
-    trace: str, policy: str, names: Sequence[str], seed: int, load: float | None = None
-) -> Trial:
-    """One policy under several names, one a limit."""
+    trace: str, policy: str, names: Sequence[str], seed: int, load: float | None = None,
+    mtbf_s: float | None = None,
+) -> Trial:  # fmt: skip
+    """One policy under several names, one a limit; `mtbf_s`: machines fail that often."""
     return Trial(RUNS, {"policy": policy, "trace": trace, "names": list(names), "seed": seed,
-                        "load": load})  # fmt: skip
+                        "load": load, "mtbf_s": mtbf_s})  # fmt: skip
 
 
 def measured(
-    policy: str, trace: str, names: Sequence[str], seed: int, load: float | None = None
-) -> dict[str, dict[str, float] | None]:
+    policy: str, trace: str, names: Sequence[str], seed: int, load: float | None = None,
+    mtbf_s: float | None = None,
+) -> dict[str, dict[str, float] | None]:  # fmt: skip
     """Metrics by name; None where some job never fitted, under so low a limit."""
     scene = _scene(trace, seed, load)
+    models = Models() if mtbf_s is None else failing(scene, seed, mtbf_s)
     found: dict[str, dict[str, float] | None] = {}
     for name in names:
         made = named(name, seed)
         check_suits(made, scene)
         try:
-            found[name] = measure(play(made, scene, seed=seed))
+            found[name] = measure(play(made, scene, models, seed=seed))
         except PolicyError:
             found[name] = None
     return found
+
+
+def failing(scene: Scene, seed: int, mtbf_s: float) -> Models:
+    """Machines that fail that often, alike for every policy."""
+    until_s = FAIL_SPANS * float(scene.workload.jobs["submit_s"].max())
+    rng = np.random.default_rng([seed, 77])
+    drawn = outages(scene.cluster, until_s, rng, mtbf_s=mtbf_s, mttr_s=MTTR_S)
+    return Models(outages=drawn)
 
 
 @lru_cache(maxsize=2)
@@ -117,10 +136,13 @@ def points(
     seeds: Sequence[int],
     load: float | None = None,
     names: Mapping[str, float] | None = None,
+    mtbf_s: float | None = None,
 ) -> list[Point]:
     """The points of a policy by rising limit; a limit that left a job of some seed is left out."""
     names = swept(policy) if names is None else names
-    runs = {seed: found[tried(trace, policy, list(names), seed, load).key] for seed in seeds}
+    runs = {
+        seed: found[tried(trace, policy, list(names), seed, load, mtbf_s).key] for seed in seeds
+    }
     return [
         Point(limit, {seed: run[name] for seed, run in runs.items()})
         for name, limit in names.items()

@@ -39,6 +39,11 @@ finished stays in `kept`, and the same command goes on from there
 
 `trimtab reproduce colocated --quick` — batch jobs beside services, rules at equal harm
 
+`trimtab reproduce hierarchy --quick` — the hierarchy, its peers, rules and ablations at equal harm
+
+`trimtab reproduce hierarchy --data own=bitbrains.tar.xz,daily=cluster_usage.csv,work=prepared` —
+on recorded use and work
+
 `trimtab reproduce llm --quick` — learned plans of parallelism beside rules and the optimum
 
 `trimtab reproduce llm --only planetlab_7days.tar.xz --only full` — on a recorded trace
@@ -56,7 +61,9 @@ arrivals too
 """
 )
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="adlro, colocated, llm, openb, rollout or slim.")],
+    paper: Annotated[
+        str, typer.Argument(help="adlro, colocated, hierarchy, llm, openb, rollout, slim.")
+    ],
     quick: Annotated[
         bool, typer.Option("--quick", help="Fewer seeds, jobs, loads and policies.")
     ] = False,
@@ -91,7 +98,10 @@ def reproduce(
         typer.Option(help="What batches cost: cpu, h200 or a file, for slim alone."),
     ] = "",
     data: Annotated[
-        str, typer.Option(help="Folder of openb's node and pod lists, for openb alone.")
+        str,
+        typer.Option(
+            help="Folder of openb's node and pod lists; for hierarchy settings of the scene."
+        ),
     ] = "",
     logs: Annotated[
         list[str] | None,
@@ -131,11 +141,12 @@ def reproduce(
     names = between_commas(policies) if own_names else checked_names(policies)
     own: dict[str, Any] = {}
     for name, value, of in (
-        ("profile", profile, "slim"), ("data", data, "openb"), ("logs", logs, "rollout"),
+        ("profile", profile, ("slim",)), ("data", data, ("openb", "hierarchy")),
+        ("logs", logs, ("rollout",)),
     ):  # fmt: skip
-        if value and paper != of:
+        if value and paper not in of:
             shown = value if isinstance(value, str) else " ".join(value)
-            raise TrimtabError(f"--{name} {shown}: there is one for {of} alone")
+            raise TrimtabError(f"--{name} {shown}: there is one for {' and '.join(of)} alone")
         own |= {name: value} if value else {}
     setup = module.Setup(seeds=seeds, jobs=jobs, quick=quick, policies=names, parts=only, **own)
     for line in setup.left_out():

@@ -219,6 +219,7 @@ VIEWS = (
         (),
         cell="number",
     ),
+    View("hierarchy", "cost over others'", ("policy",), ("harm",), (), "scene", None, "ratio"),
     View(
         "openb",
         "GPU allocation in % when 130 % have arrived (published)",

@@ -1,0 +1,1 @@
+"""Hierarchical multi-agent orchestration (hierarchy-hmarl): Tables 1 and 2 beside ours."""
