@@ -122,7 +122,7 @@ ORDER = {
     "cli": [
         {"options", "outputs"},
         {"guard", "shown"},
-        {"bench", "cluster", "envs", "plan", "reproduce", "serve", "trace", "train"},
+        {"bench", "cluster", "envs", "explain", "plan", "reproduce", "serve", "trace", "train"},
         {"at_harm"},  # shows its tables as reproduce does
         {"compare"},
         {"demo"},  # shows its table as compare does

@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from trimtab.cli import compare, demo, envs, train
+from trimtab.cli import compare, demo, envs, explain, train
 from trimtab.cli.bench import bench
 from trimtab.cli.cluster import cluster
 from trimtab.cli.guard import guard
@@ -73,6 +73,7 @@ app.add_typer(bench.app)
 app.add_typer(train.app)
 app.add_typer(envs.app)
 app.add_typer(reproduce.app)
+app.add_typer(explain.app)
 app.add_typer(plan.app, name="plan")
 trace.app.command("prepare", epilog=prepare.EPILOG)(prepare.trace_prepare)
 trace.app.command("validate", epilog=validate.EPILOG)(validate.trace_validate)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from trimtab.arrays import Array
 from trimtab.core import Cluster, Profile, Workload
 from trimtab.policies.hierarchy.goals import NAMES
 from trimtab.policies.hierarchy.manager import read_manager
@@ -45,6 +46,11 @@ class HierarchyPolicy(RulePolicy):
         manager = None if self.without == "manager" else read_manager(folder)
         self._looking = Steering(orders, manager)
         self._steering, self._worker = self._looking, orders.worker
+
+    @property
+    def workers(self) -> Array | None:
+        """(G, weights) of the regions' workers since the last look, None before it."""
+        return self._looking.worker
 
     @property
     def looks(self) -> list[Look]:
