@@ -39,6 +39,12 @@ OURS = {  # what the policies by name do; other packages' are listed with their 
     "adlro-drift:PATH takes the same networks",
     "dqn": "learned: a deep Q-network over nodes (ADLRO); none ships, dqn:PATH takes one that "
     "`trimtab train dqn` made",
+    "hierarchy": "learned: batch jobs beside services by a load encoder, a manager of regions and "
+    "workers; hierarchy+encoder@0.9 sets its limit, hierarchy:PATH takes what `trimtab train "
+    "hierarchy` made",
+    "hierarchy-no-encoder": "the same without load encoding; this and the next are its ablations",
+    "hierarchy-no-manager": "the same without its manager",
+    "hierarchy-no-compatibility": "the same without compatibility in its score",
     "packer": "learned: where on shared GPUs a pod goes; packer:PATH takes weights that `trimtab "
     "train packer` made",
     "rollout": "plays a few orders of the queue out, by run times guessed from each user's last "
@@ -330,13 +336,13 @@ def policies(json_file: JsonOption = None) -> None:
     """List what there is: orders, backfills, places, packers, and policies of other packages."""
     from trimtab.compare import PACKERS
     from trimtab.policies import BY_NAME, plugged_in
-    from trimtab.rules.names import ABOUT, BACKFILLS, ESTIMATES, FEEDBACK, ORDERS, PLACES
+    from trimtab.rules.names import ABOUT, BACKFILLS, ESTIMATES, FEEDBACK, ORDERS, PLACES, RELIEVE
 
     groups = {
         "order": {name: ABOUT[name] for name in ORDERS},
         "backfill": {name: ABOUT[name] for name in BACKFILLS},
         "place": {name: ABOUT[name] for name in PLACES},
-        "estimate": {name: ABOUT[name] for name in (*ESTIMATES, FEEDBACK)},
+        "estimate": {name: ABOUT[name] for name in (*ESTIMATES, FEEDBACK, RELIEVE)},
         "packing": {
             name: "fills an openb cluster in a given order; see compare --order" for name in PACKERS
         },

@@ -6,6 +6,7 @@ from tests.data import found
 
 from trimtab.errors import TraceError, UnknownName
 from trimtab.traces.colocated.series import (
+    BY_HOUR,
     DAY,
     SPLITS,
     daily_of,
@@ -70,7 +71,7 @@ def test_drawn_series_are_like_the_recorded_ones():
     own = np.concatenate(drawn_own(rng, 4 * DAY, machines=200))
     assert own.min() >= 0.0 and own.max() <= 1.0
     assert own.mean() == pytest.approx(0.40, abs=0.05)
-    days = drawn_daily(rng, 30 * DAY).reshape(30, DAY).mean(0)
+    days = drawn_daily(rng, 30 * DAY, np.array(BY_HOUR)).reshape(30, DAY).mean(0)
     assert days.argmin() // 12 in range(16, 20) and days.argmax() // 12 in (0, 1, 2, 23)
 
 
@@ -82,7 +83,7 @@ def test_a_stretch_longer_than_the_series_is_played_back_and_forth():
 
 def test_an_unknown_split_is_named():
     with pytest.raises(UnknownName, match="did you mean 'train'"):
-        use_of("", "", "trian", np.random.default_rng(0), needs=10)
+        use_of("", "", "trian", 0.0, np.random.default_rng(0), needs=10)
 
 
 def test_bitbrains_by_days():
