@@ -32,8 +32,7 @@ from trimtab.core import (
 from trimtab.rules.names import ESTIMATES, MOST_LIMIT
 from trimtab.rules.world import World
 from trimtab.sim import choice, kernel
-from trimtab.sim.lend import set_care, set_limit
-from trimtab.sim.lending import estimate_of, foreseeing, lends
+from trimtab.sim.lending import foreseeing, lends, obey
 from trimtab.sim.log import MOVED, REASONS, RESIZED
 from trimtab.sim.loop import log_needs, queue_of
 from trimtab.sim.meter import settle_node
@@ -199,9 +198,7 @@ class SimBackend:
             return self._refused(-1, "limit: margin and patience_s are not finite numbers")
         if decision.estimate == "oracle" and not world.foreseen.shape[1]:
             self.world = foreseeing(world, self.workload, self.cluster)
-        kind = estimate_of(decision.estimate)
-        set_limit(self.world, 0, region, float(decision.share), kind)
-        set_care(self.world, 0, region, float(decision.margin), float(decision.patience_s))
+        obey(self.world, replace(decision, region=region))
         return self._event(What.PLACED, -1)
 
     def _refused(self, job: int, reason: str) -> Event:

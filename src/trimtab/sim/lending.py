@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from trimtab.arrays import Array
-from trimtab.core import Cluster, Lending, Profile, Workload
+from trimtab.core import Cluster, Lending, Limit, Profile, Workload
 from trimtab.errors import TraceError, UnknownName, suggestion
 from trimtab.rules import encoder
 from trimtab.rules.forecast import HORIZON_S, LONG, MARGIN, weights_at
@@ -187,6 +187,13 @@ def set_lending(
         set_limit(world, 0, -1, share, estimate_of(estimate))
     set_care(world, 0, -1, math.nan, patience_s)
     return world
+
+
+def obey(world: World, decision: Limit) -> None:
+    """Set the limit of a region, and what else the decision says."""
+    kind = estimate_of(decision.estimate)
+    set_limit(world, 0, decision.region, float(decision.share), kind)
+    set_care(world, 0, decision.region, float(decision.margin), float(decision.patience_s))
 
 
 def lending_of(rule: Rule) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from trimtab.arrays import Array
 from trimtab.build import uniform_profile
 from trimtab.columns import SO_FAR, STATE, TOTALS
 from trimtab.compiled import interruptible
-from trimtab.core import Cluster, Limit, Profile, Status, Workload
+from trimtab.core import Cluster, Profile, Status, Workload
 from trimtab.errors import PolicyError, TraceError
 from trimtab.rules.names import BACKFILLS, FEEDBACK, ORDERS, Rule, at_limit, parse
 from trimtab.rules.nodes.index import indexed
@@ -21,8 +21,7 @@ from trimtab.rules.steer import Steering, Steers
 from trimtab.rules.world import World
 from trimtab.sim import kernel, loop, pool
 from trimtab.sim.backend import recent_load
-from trimtab.sim.lend import set_care, set_limit
-from trimtab.sim.lending import estimate_of, lending_of, lends, set_lending
+from trimtab.sim.lending import lending_of, lends, obey, set_lending
 from trimtab.sim.world import Models, check_hostable, fitted, grown, make_world
 
 FIRST_DYNAMIC = ORDERS["wfp3"]
@@ -150,14 +149,6 @@ def steer(world: World, steering: Steers, profile: Profile) -> None:
         world.worker[0] = steering.worker
         world.tree_seen[:] = -1  # other weights order nodes otherwise
     world.head[0]["alarm_s"] = steering.due_s
-
-
-def obey(world: World, decision: Limit) -> None:
-    """Set the limit of a region and what else the decision says."""
-    if decision.estimate or decision.share == decision.share:
-        kind = estimate_of(decision.estimate)
-        set_limit(world, 0, decision.region, float(decision.share), kind)
-    set_care(world, 0, decision.region, float(decision.margin), float(decision.patience_s))
 
 
 def run_world(

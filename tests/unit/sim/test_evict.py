@@ -15,7 +15,7 @@ from trimtab.rules.names import PATIENCE_S, parse
 STEP_S = 10.0
 
 
-def scene(request_s, *, use=(0.25, 0.25, 0.8), limit=1.0):
+def scene(request_s, *, use=(0.25, 0.25, 0.8), limit=1.0, deadline_s=np.inf):
     """10 cores; the service uses 2, from second 20 on 6.4 of 8. A: 3 cores from second 10 on, which
     makes 9.4: crowded (above .95 x 10 with B), not overloaded. B: .3 cores from second 0.
     """
@@ -24,6 +24,7 @@ def scene(request_s, *, use=(0.25, 0.25, 0.8), limit=1.0):
         [np.inf, 300.0, 300.0],
         [8.0, 0.3, 3.0],
         request_s=[np.inf, 300.0, request_s],
+        deadline_s=[np.inf, np.inf, deadline_s],
         service=[1, 0, 0],
         pinned=[1, 0, 0],
         pattern=[0, -1, -1],
@@ -51,13 +52,12 @@ def test_what_can_still_be_in_time_stays_until_patience_ends():
 
 
 def test_a_job_whose_time_is_lost_leaves_at_once():
-    # runnable at 1 with 2 x 5 + 30 s to be in time: it began at 10 and is expected to end at 15,
-    # so that only its first stop, at second 20 + 4, shows that it will not
-    world = ruled(*scene(300.0), RulePolicy("fcfs+relieve@12"))
-    again = [time_s for time_s, job in world.facts(What.STOPPED) if job == 2]
-    # evicted once its time is lost: the next crowding takes it at the first look
-    assert again[0] == 34.0
-    assert world.total("evicted") == len(again)
+    # it began at 10 and is expected to end at 310: too late for a deadline at 50, not for one at 500
+    lost = ruled(*scene(300.0, deadline_s=50.0), RulePolicy("fcfs+relieve"))
+    assert lost.facts(What.STOPPED)[0] == (24.0, 2)
+    assert (
+        ruled(*scene(300.0, deadline_s=500.0), RulePolicy("fcfs+relieve")).facts(What.STOPPED) == []
+    )
 
 
 def test_patience_is_of_a_region_and_shows():

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from trimtab.arrays import Array
 from trimtab.errors import PolicyError
 from trimtab.policies.forecast.training import AFTER_S, lent_scene
+from trimtab.policies.hierarchy.stage import AND
 from trimtab.rules import encoder
 from trimtab.rules.encoder import FEATURES, HIGH_Z, SHIPPED
 from trimtab.rules.forecast import FEATURES as PLAIN
@@ -33,7 +34,6 @@ from trimtab.training.checkpoint import device_of, log_to, read_checkpoint, writ
 FIRST_SEED, HELD_SEED = 510_000, 610_000
 QUANTILES = (0.5, 0.9)
 UNKNOWN = 7  # one in so many scenes knows no usual day
-AND = ";"  # between traces
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,8 @@ class Manager:
     margin: float
     made: dict[str, Any]
 
-    def worth(self, sight: Sight) -> tuple[Array, Array]:
-        """(G, GOALS) what each goal is worth there, below 0 is better; (H,) the readout."""
+    def worth(self, sight: Sight) -> Array:
+        """(G, GOALS) what each goal is worth there, below 0 is better."""
         seen = np.maximum(sight.machine @ self.machine[:-1] + self.machine[-1], 0.0)  # (N, H)
         regions = len(sight.region)
         count = np.maximum(np.bincount(sight.of, minlength=regions), 1)[:, None]
@@ -54,11 +54,11 @@ class Manager:
         told = first + sight.link @ first @ self.neighbour + readout @ self.cluster
         said = np.maximum(told, 0.0) @ self.head[:-1] + self.head[-1]
         said[:, KEEP] = 0.0
-        return said, readout
+        return np.asarray(said)
 
     def goals(self, sight: Sight) -> tuple[Array, Array]:
         """(G,) the goal of each region, and (G, GOALS) what each was said to be worth."""
-        said, _ = self.worth(sight)
+        said = self.worth(sight)
         best = said.argmin(1)
         sure = said[np.arange(len(said)), best] < -self.margin
         return np.where(sure, best, KEEP), said

@@ -29,7 +29,7 @@ from trimtab.policies.hierarchy.goals import GOALS
 from trimtab.policies.hierarchy.manager import FILE, Manager, write_manager
 from trimtab.policies.hierarchy.rollouts import examples
 from trimtab.policies.hierarchy.sight import MACHINE, REGION
-from trimtab.policies.hierarchy.stage import AND, Stage, staged
+from trimtab.policies.hierarchy.stage import AND, FLOOR, Stage, staged
 from trimtab.policies.hierarchy.weights import read_orders
 from trimtab.training.kept import read_kept, write_kept
 
@@ -55,7 +55,6 @@ class Settings:
     rounds: int = 30  # through all rollouts
     learning_rate: float = 2e-3
     decay: float = 0.05
-    harm: float = 0.01
     price: float = 0.1
     orders: str = ""
     workers: int = 0  # processes; 0 = one a processor
@@ -104,7 +103,7 @@ def train_manager(
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(on.workers or os.cpu_count() or 1, spawn) as pool:
             split = ["train" if one < HELD_SEED else "validation" for one in todo]
-            asked = [(trace, kind, one, on, out) for kind, one in zip(split, todo)]
+            asked = [(trace, kind, one, on) for kind, one in zip(split, todo)]
             for number, found in enumerate(pool.map(rolled, asked)):
                 rolls = joined(rolls, found)
                 done += todo[number] < HELD_SEED
@@ -115,8 +114,10 @@ def train_manager(
     judged = rolls["scene"] >= HELD_SEED
     net = fitted(rolls, ~judged, on, seed)
     loss, explained, promised = judgement(net, rolls, judged)
-    manager = net.manager(NONE, {"settings": made, "command": command, "explained": explained})
-    margin, change, change_se = chosen(manager, trace, on, seed, out)
+    manager = net.manager(
+        NONE, {"settings": made, "command": command, "explained": explained, "worth": worths(rolls)}
+    )
+    margin, change, change_se = chosen(manager, trace, on, seed)
     write_manager(out / FILE, net.manager(margin, {**manager.made, "change": change}))
     wall_s = time.perf_counter() - began_s
     yield Progress(on.steps, on.steps, loss, explained, promised, margin, change, change_se, wall_s)
@@ -128,9 +129,9 @@ def rolling(step: int, steps: int, wall_s: float) -> Progress:
     return Progress(step, steps, nan, nan, nan, nan, nan, nan, wall_s)
 
 
-def rolled(asked: tuple[str, str, int, Settings, Path]) -> dict[str, Array]:
+def rolled(asked: tuple[str, str, int, Settings]) -> dict[str, Array]:
     """The rollouts of one scene, as arrays."""
-    trace, split, seed, on, _ = asked
+    trace, split, seed, on = asked
     traces = trace.split(AND)
     stage = staged(traces[seed % len(traces)], split, seed, on.machines)
     orders = read_orders(on.orders)
@@ -251,6 +252,13 @@ def fitted(rolls: dict[str, Array], chosen: Array, on: Settings, seed: int) -> N
     return net
 
 
+def worths(rolls: dict[str, Array]) -> dict[str, float]:
+    """What each goal was worth in the mean, followed wherever it was tried; below 0 is better."""
+    worth = np.clip(rolls["worth"], -MOST_WORTH, MOST_WORTH)
+    tried = {goal.name: rolls["goal"] == number for number, goal in enumerate(GOALS)}
+    return {name: float(worth[rows].mean()) for name, rows in tried.items() if rows.any()}
+
+
 def judgement(net: Net, rolls: dict[str, Array], judged: Array) -> tuple[float, float, float]:
     """Loss and share of variance explained, and what the chosen goals turned out to be worth."""
     with torch.no_grad():
@@ -266,11 +274,9 @@ def judgement(net: Net, rolls: dict[str, Array], judged: Array) -> tuple[float, 
     return loss, 1 - loss / spread, float(of.mean()) if len(of) else 0.0
 
 
-def chosen(
-    manager: Manager, trace: str, on: Settings, seed: int, out: Path
-) -> tuple[float, float, float]:
+def chosen(manager: Manager, trace: str, on: Settings, seed: int) -> tuple[float, float, float]:
     """The margin under which validation scenes come out best, and by how much."""
-    from trimtab.policies.hierarchy.training import FLOOR, drawn
+    from trimtab.policies.hierarchy.training import drawn
 
     orders = read_orders(on.orders)
     with ThreadPoolExecutor(on.workers or os.cpu_count() or 1) as pool:

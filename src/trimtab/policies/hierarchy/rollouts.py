@@ -15,23 +15,21 @@ import numpy as np
 from numpy.random import Generator
 
 from trimtab.arrays import Array
-from trimtab.metrics import COSTS, HARM, Result, measure
+from trimtab.metrics import COSTS, HARM
 from trimtab.policies.hierarchy import graph
 from trimtab.policies.hierarchy.goals import AT, GOALS, KEEP, MOVES, Goal
 from trimtab.policies.hierarchy.sight import Memory, Sight, look
-from trimtab.policies.hierarchy.stage import Stage
+from trimtab.policies.hierarchy.stage import FLOOR, RULE, Stage
 from trimtab.policies.hierarchy.weights import Orders
 from trimtab.rules.names import parse
 from trimtab.rules.world import World
 from trimtab.sim import loop
 from trimtab.sim.lend import set_care, set_limit
 from trimtab.sim.lending import SAME
-from trimtab.sim.whole import CHUNK, left_in, view_of
+from trimtab.sim.whole import CHUNK, view_of
 from trimtab.sim.world import copied, grown
 
 FOLLOWED_S, WATCHED_S = 120.0, 480.0
-FLOOR = 1e-3  # of harm, as in training
-RULE = "smallest-area+greedy+worker"
 
 
 class Example(NamedTuple):
@@ -130,21 +128,13 @@ def counted(world: World, stage: Stage) -> Array:
 
 def scales_of(stage: Stage, end: World, price: float) -> Scales:
     """By how much the log of the cost changes with each count, about where the scene ended."""
-    left = left_in(end, None, 0.0)
-    found = measure(
-        Result(
-            "hierarchy", 0, stage.work, stage.cluster, left.state, left.totals,
-            profile=stage.scene.profile, arrived=left.arrived, so_far=left.so_far,
-        )
-    )  # fmt: skip
-    arrived, parts = left.arrived, len(COSTS)
+    found, arrived, parts = stage.measured(end), end.arrived[0], len(COSTS)
     batch = int((stage.work.truth["service"] == 0).sum())
-    served_s = max(float(arrived["service_s"]), 1e-9) if arrived is not None else 1.0
-    time_s = max(float(arrived["time_s"]), 1e-9) if arrived is not None else 1.0
+    served_s, time_s = (max(float(arrived[name]), 1e-9) for name in ("service_s", "time_s"))
     return Scales(
         1 / (parts * batch * (found["awt_s"] + COSTS["awt_s"])),
         1 / (parts * time_s * max(found["ldi"], 1e-9)),
-        1 / (parts * max(float(left.totals["system_s"]), 1e-9)),
+        1 / (parts * max(float(end.totals[0]["system_s"]), 1e-9)),
         1 / (parts * batch * (1 - found["tsr"] + COSTS["late"])),
         price / (served_s * (max(found[HARM], 0.0) + FLOOR)),
     )

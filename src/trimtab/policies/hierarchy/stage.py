@@ -22,6 +22,7 @@ from trimtab.sim.world import Models, fitted, make_world, outages
 from trimtab.traces.scenes.scene import Scene, open_scene
 
 AND = ";"  # between traces
+FLOOR = 1e-3  # share of harm below which less is worth nothing
 RULE = "smallest-area+greedy+worker"  # what workers are, orders aside
 LOADS = (0.5, 1.1)
 REGIONS = (3, 8)
@@ -52,16 +53,20 @@ class Stage:
         """The log of the cost and the share of added harm under these orders."""
         steering = Steering(orders, manager)
         world = run_world(self.world(orders), parse(RULE), None, steering, self.scene.profile)
-        left = left_in(world, None, 0.0)
-        if left.arrived is None or int(world.head[0]["waiting"]):
+        if int(world.head[0]["waiting"]):
             return WORST
-        found = measure(
+        found = self.measured(world)
+        return cost(found), found[HARM]
+
+    def measured(self, world: World) -> dict[str, float]:
+        """The metrics of a world that has run to its end."""
+        left = left_in(world, None, 0.0)
+        return measure(
             Result(
                 "hierarchy", 0, self.work, self.cluster, left.state, left.totals,
                 profile=self.scene.profile, arrived=left.arrived, so_far=left.so_far,
             )
         )  # fmt: skip
-        return cost(found), found[HARM]
 
 
 def staged(trace: str, split: str, seed: int, machines: int) -> Stage:

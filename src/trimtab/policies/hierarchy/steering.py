@@ -19,7 +19,7 @@ from trimtab.core import Limit
 from trimtab.policies.hierarchy import graph
 from trimtab.policies.hierarchy.goals import AT, GOALS, KEEP, MOVES
 from trimtab.policies.hierarchy.manager import Manager
-from trimtab.policies.hierarchy.sight import Memory, Sight, look
+from trimtab.policies.hierarchy.sight import Memory, look
 from trimtab.policies.hierarchy.weights import Orders
 from trimtab.rules.compat import SWIFT
 
@@ -56,7 +56,6 @@ class Steering:
         self.due_s = -math.inf
         self.worker: Array | None = None  # (G, weights) from the last look on
         self.looks: list[Look] = []
-        self.sight: Sight | None = None
         self._clock, self._lenient = clock, 0.0
         self._graph: graph.Graph | None = None
         self._memory: Memory | None = None
@@ -94,7 +93,6 @@ class Steering:
             self._graph = graph.empty(len(view.runs), len(view.nodes), len(view.jobs), regions)
         self._graph = graph.seen(self._graph, view)
         sight, self._memory = look(view, self._graph, self._memory)
-        self.sight = sight
         state = view.node_state
         if float(((state["read"] < 0) & (state["reads"] > 0)).mean()) > STALE:
             return keep, none, "stale: more than half of the machines have no reading any more"

@@ -20,14 +20,13 @@ import numpy as np
 
 from trimtab.arrays import Array
 from trimtab.errors import PolicyError
-from trimtab.policies.hierarchy.stage import AND, Stage, staged
+from trimtab.policies.hierarchy.stage import AND, FLOOR, Stage, staged
 from trimtab.policies.hierarchy.weights import FILE, Orders, read_orders, write_orders
 from trimtab.training.evolution import Evolution
 from trimtab.training.kept import read_kept, write_kept
 
 FIRST_SEED, HELD_SEED = 700_000, 800_000
 FREE = ("steps", "every", "held", "workers")  # may differ when a training goes on
-FLOOR = 1e-3  # share of harm below which less is worth nothing
 
 
 @dataclass(frozen=True)

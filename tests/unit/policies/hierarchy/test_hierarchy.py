@@ -169,13 +169,13 @@ def test_neighbours_and_the_readout_change_what_a_region_is_told():
         rng.random((6, len(MACHINE))), rng.random((3, len(REGION))), np.repeat(np.arange(3), 2),
         np.full((3, 3), 0.5) - 0.5 * np.eye(3),
     )  # fmt: skip
-    plain, _ = manager.worth(sight)
+    plain = manager.worth(sight)
     machine = sight.machine.copy()
     machine[5] += 1.0  # of region 2
-    other, _ = manager.worth(sight._replace(machine=machine))
+    other = manager.worth(sight._replace(machine=machine))
     assert (other[0, 1:] != plain[0, 1:]).any()
     turn = np.array([2, 0, 1])
-    turned, _ = manager.worth(
+    turned = manager.worth(
         Sight(sight.machine, sight.region[turn], np.argsort(turn)[sight.of], sight.link)
     )
     assert turned == pytest.approx(plain[turn])  # regions have no number of their own
