@@ -52,7 +52,7 @@ def test_what_can_still_be_in_time_stays_until_patience_ends():
 
 
 def test_a_job_whose_time_is_lost_leaves_at_once():
-    # it began at 10 and is expected to end at 310: too late for a deadline at 50, not for one at 500
+    # it began at 10 and is expected to end at 310: too late for second 50, not for second 500
     lost = ruled(*scene(300.0, deadline_s=50.0), RulePolicy("fcfs+relieve"))
     assert lost.facts(What.STOPPED)[0] == (24.0, 2)
     assert (

@@ -144,10 +144,20 @@ def lent_scene(trace: str, split: str, seed: int, machines: int, settings: str =
     return scene
 
 
-def examples(scene: Scene, every: int) -> tuple[Array, Array, Array]:
-    """Features (E, F), rises (E, H), and what the percentile and the peak of the readings say of
-    them (2, E).
-    """
+class Used(NamedTuple):
+    """Of one scene: what services used of every node, and how far that rose after some steps."""
+
+    used: Array  # (T, N) in cores
+    share: Array  # (T, G) mean share of each region's nodes
+    region: Array  # (N,)
+    held: Array  # (N,) reserved
+    cap: Array  # (N,)
+    steps: Array  # (S,) of examples
+    rises: Array  # (S, N, H) in shares of a node
+
+
+def used_in(scene: Scene, every: int) -> Used:
+    """What there is to learn from, an example of each node every so many steps of use."""
     work, rack = scene.workload, scene.cluster
     cap = rack.capacity[np.arange(len(rack)), rack.nodes["driver"]]
     used = service_use(work, rack)
@@ -160,17 +170,24 @@ def examples(scene: Scene, every: int) -> tuple[Array, Array, Array]:
     steps = np.arange(LONG, len(used) - ahead, every)
     rows = work.truth["service"] == 1
     held = np.bincount(work.truth["pinned"][rows] - 1, work.demand[rows, 0], len(rack))
-    x = np.empty((len(steps), len(rack), FEATURES))
-    described(used, share, region, held, cap, steps, x)
     rises = [
         ahead_max(used, int(np.ceil(horizon_s / work.pattern_step_s)) + 1)[steps] - used[steps]
         for horizon_s in HORIZON_S
     ]
+    return Used(used, share, region, held, cap, steps, np.stack(rises, -1) / cap[:, None])
+
+
+def examples(scene: Scene, every: int) -> tuple[Array, Array, Array]:
+    """Features (E, F), rises (E, H), and what the percentile and the peak of the readings say of
+    them (2, E).
+    """
+    used, share, region, held, cap, steps, rises = used_in(scene, every)
+    x = np.empty((len(steps), len(cap), FEATURES))
+    described(used, share, region, held, cap, steps, x)
     past = np.stack([used[steps - k] for k in range(LONG)])
     simple = [np.percentile(past, 95, axis=0), past.max(0)]
-    y = np.stack(rises, -1) / cap[:, None]
     others = np.stack([(one - used[steps]) / cap for one in simple])
-    return x.reshape(-1, FEATURES), y.reshape(-1, len(HORIZON_S)), others.reshape(2, -1)
+    return x.reshape(-1, FEATURES), rises.reshape(-1, len(HORIZON_S)), others.reshape(2, -1)
 
 
 def errors_of(weights: Array, x: Array, y: Array, others: Array) -> tuple[float, float, float]:

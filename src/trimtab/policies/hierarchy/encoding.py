@@ -20,14 +20,13 @@ from torch import Tensor, nn
 
 from trimtab.arrays import Array
 from trimtab.errors import PolicyError
-from trimtab.policies.forecast.training import AFTER_S, lent_scene
+from trimtab.policies.forecast.training import lent_scene, used_in
 from trimtab.policies.hierarchy.stage import AND
 from trimtab.rules import encoder
 from trimtab.rules.encoder import FEATURES, HIGH_Z, SHIPPED
 from trimtab.rules.forecast import FEATURES as PLAIN
-from trimtab.rules.forecast import HORIZON_S, LONG
+from trimtab.rules.forecast import HORIZON_S
 from trimtab.rules.forecast import shipped as ridge
-from trimtab.sim.lending import ahead_max, service_use
 from trimtab.traces.scenes.scene import Scene
 from trimtab.training.checkpoint import device_of, log_to, read_checkpoint, write_checkpoint
 
@@ -199,30 +198,15 @@ def gathered(trace: str, split: str, first: int, scenes: int, on: Settings) -> t
 
 def examples(scene: Scene, every: int, known: bool = True) -> tuple[Array, Array]:
     """Features (E, F) and rises (E, H) in shares of a node."""
-    work, rack = scene.workload, scene.cluster
-    lending = rack.lending
-    cap = rack.capacity[np.arange(len(rack)), rack.nodes["driver"]]
-    used = service_use(work, rack)
-    region = rack.nodes["region"].astype(np.int64)
-    count = np.maximum(np.bincount(region, minlength=len(rack.regions)), 1)
-    share = np.stack([
-        np.bincount(region, row, len(rack.regions)) / count for row in used / cap
-    ])  # fmt: skip
-    ahead = int(np.ceil(AFTER_S / work.pattern_step_s)) + 1
-    steps = np.arange(LONG, len(used) - ahead, every)
-    rows = work.truth["service"] == 1
-    held = np.bincount(work.truth["pinned"][rows] - 1, work.demand[rows, 0], len(rack))
-    usual = lending.usual if known and lending is not None else None
-    usual = np.zeros((len(rack.regions), 0)) if usual is None else np.ascontiguousarray(usual)
-    step_s = lending.usual_step_s if lending is not None else 1.0
-    x = np.empty((len(steps), len(rack), FEATURES))
-    encoder.described(used, share, region, held, cap, steps, usual, step_s, work.pattern_step_s, x)
-    rises = [
-        ahead_max(used, int(np.ceil(horizon_s / work.pattern_step_s)) + 1)[steps] - used[steps]
-        for horizon_s in HORIZON_S
-    ]
-    y = np.stack(rises, -1) / cap[:, None]
-    flat_x, flat_y = x.reshape(-1, FEATURES), y.reshape(-1, len(HORIZON_S))
+    used, share, region, held, cap, steps, rises = used_in(scene, every)
+    lending = scene.cluster.lending
+    usual, usual_step_s = np.zeros((share.shape[1], 0)), 1.0
+    if known and lending is not None and lending.usual is not None:
+        usual, usual_step_s = np.ascontiguousarray(lending.usual), lending.usual_step_s
+    step_s = scene.workload.pattern_step_s
+    x = np.empty((len(steps), len(cap), FEATURES))
+    encoder.described(used, share, region, held, cap, steps, usual, usual_step_s, step_s, x)
+    flat_x, flat_y = x.reshape(-1, FEATURES), rises.reshape(-1, len(HORIZON_S))
     return flat_x.astype(np.float32), flat_y.astype(np.float32)
 
 

@@ -15,10 +15,9 @@ import numpy as np
 from trimtab.arrays import Array
 from trimtab.compiled import compiled
 
-KINDS = 4  # classes of work that are told apart; others share the last
 # what a machine's edges of placement sum to
-CORES, ENDS, INSTANCES, SERVED, FIRST_KIND = range(5)
-SUMS = FIRST_KIND + KINDS
+CORES, ENDS, INSTANCES = range(3)
+SUMS = 3
 SLOT = np.dtype([
     ("job", "i8"),  # -1 = no run is known here
     ("start_s", "f8"),
@@ -78,7 +77,7 @@ def seen(graph: Graph, view: Any) -> Graph:
     driver = view.nodes["driver"]
     while not look(
         graph.slot, graph.edge, graph.sums, graph.held, graph.coupling, graph.head, view.runs,
-        view.pieces, view.running, view.jobs, view.demand, view.nodes["region"], driver,
+        view.pieces, view.running, view.demand, view.nodes["region"], driver,
     ):  # fmt: skip
         graph = grown(graph, len(graph.slot), len(graph.held), 2 * len(graph.edge))
     return graph
@@ -87,7 +86,7 @@ def seen(graph: Graph, view: Any) -> Graph:
 @compiled
 def look(
     slot: Array, edge: Array, sums: Array, held: Array, coupling: Array, head: Array, runs: Array,
-    pieces: Array, running: Array, jobs: Array, demand: Array, region: Array, driver: Array,
+    pieces: Array, running: Array, demand: Array, region: Array, driver: Array,
 ) -> bool:  # fmt: skip
     """One look; False where edges ran out, after which the same look goes on."""
     head[0].stamp += 1
@@ -98,9 +97,9 @@ def look(
         known = slot[m]
         same = known.job == run.job and known.start_s == run.start_s
         if not (same and known.instances == run.instances):
-            forget(slot, edge, sums, held, coupling, head, jobs, demand, region, driver, m)
+            forget(slot, edge, sums, held, coupling, head, demand, region, driver, m)
             learn(
-                slot, edge, sums, held, coupling, head, runs, pieces, jobs, demand, region,
+                slot, edge, sums, held, coupling, head, runs, pieces, demand, region,
                 driver, m,
             )  # fmt: skip
             if slot[m].instances < 0:
@@ -110,7 +109,7 @@ def look(
         slot[m].stamp = head[0].stamp
     for m in range(slot.shape[0]):
         if slot[m].job >= 0 and slot[m].stamp != head[0].stamp:
-            forget(slot, edge, sums, held, coupling, head, jobs, demand, region, driver, m)
+            forget(slot, edge, sums, held, coupling, head, demand, region, driver, m)
             head[0].changed += 1
     return True
 
@@ -131,30 +130,28 @@ def tie(held: Array, coupling: Array, job: int, g: int, by: int) -> None:
 
 @compiled
 def place(
-    sums: Array, held: Array, coupling: Array, jobs: Array, demand: Array, region: Array,
+    sums: Array, held: Array, coupling: Array, demand: Array, region: Array,
     driver: Array, job: int, node: int, count: int, end_s: float,
 ) -> None:  # fmt: skip
     """Add an edge of placement to the sums of its machine, or take it off (count below 0)."""
     cores = demand[job, driver[node]] * count
     if end_s == np.inf:  # a service: it has no end that could be waited for
-        sums[node, SERVED] += cores
         return
     sums[node, CORES] += cores
     sums[node, ENDS] += cores * end_s
     sums[node, INSTANCES] += count
-    sums[node, FIRST_KIND + min(jobs[job].kind, KINDS - 1)] += cores
     tie(held, coupling, job, region[node], count)
 
 
 @compiled
 def forget(
-    slot: Array, edge: Array, sums: Array, held: Array, coupling: Array, head: Array, jobs: Array,
+    slot: Array, edge: Array, sums: Array, held: Array, coupling: Array, head: Array,
     demand: Array, region: Array, driver: Array, m: int,
 ) -> None:  # fmt: skip
     at = slot[m].first
     while at >= 0:
         place(
-            sums, held, coupling, jobs, demand, region, driver, slot[m].job, edge[at].node,
+            sums, held, coupling, demand, region, driver, slot[m].job, edge[at].node,
             -edge[at].count, edge[at].end_s,
         )  # fmt: skip
         following = edge[at].next
@@ -168,7 +165,7 @@ def forget(
 @compiled
 def learn(
     slot: Array, edge: Array, sums: Array, held: Array, coupling: Array, head: Array, runs: Array,
-    pieces: Array, jobs: Array, demand: Array, region: Array, driver: Array, m: int,
+    pieces: Array, demand: Array, region: Array, driver: Array, m: int,
 ) -> None:  # fmt: skip
     run = runs[m]
     slot[m].job, slot[m].start_s, slot[m].instances = run.job, run.start_s, run.instances
@@ -185,7 +182,7 @@ def learn(
         edge[new].next = slot[m].first
         slot[m].first = new
         place(
-            sums, held, coupling, jobs, demand, region, driver, run.job, pieces[at].node,
+            sums, held, coupling, demand, region, driver, run.job, pieces[at].node,
             pieces[at].count, run.expected_end_s,
         )  # fmt: skip
         at = pieces[at].next
