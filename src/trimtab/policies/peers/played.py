@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.signal import lfilter
 
 from trimtab.arrays import Array
 from trimtab.core import Workload
@@ -70,6 +69,8 @@ class Played(NamedTuple):
         """(T,) minus the slow-down that jobs gather from each decision on, from when they could run
         until they start or end; what comes `memory_s` later counts 1 / e.
         """
+        from scipy.signal import lfilter  # slow to load, and choosing needs none
+
         first_s, level = self._levels(until)
         kept = np.exp(-GRID_S / memory_s)
         ahead = lfilter([GRID_S], [1.0, -kept], level[::-1])[::-1]
