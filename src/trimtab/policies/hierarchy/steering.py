@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -18,8 +18,7 @@ from trimtab.arrays import Array
 from trimtab.core import Limit
 from trimtab.policies.hierarchy import graph
 from trimtab.policies.hierarchy.goals import AT, GOALS, KEEP, MOVES
-from trimtab.policies.hierarchy.manager import Manager
-from trimtab.policies.hierarchy.sight import Memory, look
+from trimtab.policies.hierarchy.sight import Memory, Sight, look
 from trimtab.policies.hierarchy.weights import Orders
 from trimtab.rules.compat import SWIFT
 
@@ -31,6 +30,12 @@ LENIENT = 0.02  # of a node, a look, that limits rise then
 MOST = 1.2
 # the best rule, which acts where the manager must not: as `swift+peak`
 RULE_ESTIMATE, RULE_LIMIT = "peak", 0.88
+
+
+class Chooses(Protocol):
+    """What says the goal of each region, and what each was worth."""
+
+    def goals(self, sight: Sight) -> tuple[Array, Array]: ...
 
 
 class Look(NamedTuple):
@@ -48,7 +53,7 @@ class Steering:
     def __init__(
         self,
         orders: Orders,
-        manager: Manager | None,
+        manager: Chooses | None,
         every_s: float = EVERY_S,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -121,7 +126,7 @@ class Steering:
         back = len(self.looks) > 1 and self.looks[-2].guard != ""  # the rule acted before
         made = []
         for g in range(regions):
-            goal = GOALS[int(goals[g])]
+            goal = self.orders.goals[int(goals[g])]
             for at, name in zip(AT, MOVES):
                 self.worker[g, at] += getattr(goal, name)
             patience_s = self.orders.patience_s if math.isnan(goal.patience_s) else goal.patience_s
