@@ -110,7 +110,8 @@ class Limit:
     `estimate` names how the services' use is foreseen; "" leaves that as it is. `margin`:
     deviations that a learned estimate adds. `patience_s`: seconds after which batch jobs leave a
     crowded node, and at once those whose time is lost anyway; below 0 none does. NaN leaves either
-    as it is.
+    as it is. `learned`: what is added to the medians of the estimate `encoder`, horizon by horizon,
+    in shares of a node, and then factors of its deviations; () leaves them as they are.
     """
 
     share: float
@@ -118,6 +119,7 @@ class Limit:
     estimate: str = ""
     margin: float = math.nan
     patience_s: float = math.nan
+    learned: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,6 +359,7 @@ class Snapshot(NamedTuple):
     estimate: str = ""
     horizon_s: Array = np.zeros(0)  # (H,)
     ahead: Array = np.zeros((0, 0))  # (N, H) kept from jobs that long, beyond what free leaves out
+    said: Array = np.zeros((0, 0))  # (N, 2 H) rises by the encoder: medians, then deviations
 
 
 class Mix(NamedTuple):

@@ -131,6 +131,7 @@ class SimBackend:
             estimate=self._estimate() if lends(world) else "",
             horizon_s=frozen(world.horizon),
             ahead=frozen(world.ahead[0]),
+            said=frozen(world.said[0]),
         )
 
     def apply(self, decision: Decision) -> Event:
@@ -196,6 +197,11 @@ class SimBackend:
             return self._refused(-1, f"limit: {decision.share} is {within}")
         if math.isinf(decision.margin) or decision.patience_s == math.inf:
             return self._refused(-1, "limit: margin and patience_s are not finite numbers")
+        wanted = world.learned.shape[2]
+        if len(decision.learned) and not (
+            len(decision.learned) == wanted and np.isfinite(decision.learned).all()
+        ):
+            return self._refused(-1, f"limit: learned are not {wanted} finite numbers")
         if decision.estimate == "oracle" and not world.foreseen.shape[1]:
             self.world = foreseeing(world, self.workload, self.cluster)
         obey(self.world, replace(decision, region=region))
