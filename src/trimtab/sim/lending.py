@@ -79,6 +79,8 @@ def lending_arrays(
         "cast": weights_at(lending.forecast) if lending else np.zeros((0, 0)),
         **encoder_arrays(count, nodes, regions, lending),
         "foretold": np.zeros((count, nodes, horizons)),
+        "said": np.zeros((count, nodes, 2 * horizons)),
+        "learned": np.tile(np.repeat([0.0, 1.0], horizons), (count, regions, 1)),
         "foreseen": np.zeros((count, 0, nodes * horizons)),
     }
 
@@ -98,8 +100,6 @@ def encoder_arrays(
         "net_middle": middle,
         "net_last": last,
         "embedded": np.zeros((count, nodes, first.shape[1])),
-        "said": np.zeros((count, nodes, 2 * len(HORIZON_S))),
-        "learned": np.tile(np.repeat([0.0, 1.0], len(HORIZON_S)), (count, regions, 1)),
     }
 
 
