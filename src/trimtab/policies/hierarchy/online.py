@@ -196,11 +196,17 @@ class Day:
         self.began_s = began_s
         self.time_s: list[float] = []
         self.read: list[Array] = []  # (n,) each, in shares of the node, NaN = unknown
-        self.said: list[Array] = []  # (n, 2 H) each
+        self.said: list[Array] = []  # (n, 2 H) of every APART-th of them
+
+    def add(self, now_s: float, read: Array, said: Array) -> None:
+        if len(self.time_s) % APART == 0:
+            self.said.append(said.astype(np.float32))
+        self.time_s.append(now_s)
+        self.read.append(read.astype(np.float32))
 
     def residuals(self, day_s: float) -> Residuals:
         """Examples of all nodes whose horizons had ended."""
-        time_s, read = np.array(self.time_s), np.array(self.read)
+        time_s, read = np.array(self.time_s), np.array(self.read, float)
         rows = np.arange(0, len(time_s), APART)
         rows = rows[time_s[rows] + HORIZON_S[-1] <= time_s[-1]]
         rises = []
@@ -209,7 +215,7 @@ class Day:
             most = [read[row:end].max(0) for row, end in zip(rows, ends)]
             rises.append(np.reshape(most, (len(rows), read.shape[1])) - read[rows])
         rise = np.stack(rises, -1).reshape(-1, H)
-        said = np.reshape([self.said[row] for row in rows], (-1, 2 * H)).astype(float)
+        said = np.array(self.said[: len(rows)], float).reshape(-1, 2 * H)
         hour = ((time_s[rows] - self.began_s) / day_s * HOURS).astype(np.int64)
         found = Residuals(
             rise, said[:, :H], said[:, H:], np.repeat(hour, read.shape[1]), read[rows].ravel()
@@ -303,9 +309,7 @@ class Online:
         for day, nodes in zip(self._days, self._nodes):
             cap = np.maximum(view.capacity[nodes, view.nodes["driver"][nodes]], 1e-9)
             read = np.where(state["read"][nodes] >= 0, state["read"][nodes] / cap, np.nan)
-            day.time_s.append(now_s)
-            day.read.append(read)
-            day.said.append(np.asarray(view.said)[nodes].astype(np.float32))
+            day.add(now_s, read, np.asarray(view.said)[nodes])
 
     def _learn(self, view: Any) -> None:
         """One step a region from the day that is over."""
