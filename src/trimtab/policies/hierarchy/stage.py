@@ -46,13 +46,18 @@ class Stage:
         loop.set_rank(world, 0, parse(RULE).order)
         kernel.reset(world, 0)
         set_limit(world, 0, -1, orders.limit, estimate_of(orders.estimate))
-        set_care(world, 0, -1, orders.margin, orders.patience_s)
+        care = (orders.margin, orders.patience_s, orders.overstay, orders.taper)
+        set_care(world, 0, -1, *care)
         return world
 
     def played(self, orders: Orders, manager: Manager | None = None) -> tuple[float, float]:
         """The log of the cost and the share of added harm under these orders."""
-        steering = Steering(orders, manager)
-        world = run_world(self.world(orders), parse(RULE), None, steering, self.scene.profile)
+        world = self.world(orders)
+        if manager is None:  # nobody looks, which saves time, unless some job never fits
+            world = run_world(world, parse(RULE))
+        if manager is not None or int(world.head[0]["waiting"]):
+            steering = Steering(orders, manager)
+            world = run_world(self.world(orders), parse(RULE), None, steering, self.scene.profile)
         if int(world.head[0]["waiting"]):
             return WORST
         found = self.measured(world)

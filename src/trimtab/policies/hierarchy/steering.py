@@ -79,7 +79,9 @@ class Steering:
         self._lenient = self._lenience(view)
         if guard:
             self.worker = np.tile(SWIFT, (regions, 1))
-            return [Limit(RULE_LIMIT, g, RULE_ESTIMATE, 0.0, -1.0) for g in range(regions)]
+            return [
+                Limit(RULE_LIMIT, g, RULE_ESTIMATE, 0.0, -1.0, 0.0, 0.0) for g in range(regions)
+            ]
         return self._orders(goals, regions)
 
     def _goals(self, view: Any) -> tuple[Array, Array, str]:
@@ -127,5 +129,7 @@ class Steering:
             patience_s = self.orders.patience_s if math.isnan(goal.patience_s) else goal.patience_s
             share = min(self.orders.limit + goal.limit + self._lenient, MOST)
             margin = self.orders.margin + goal.margin
-            made.append(Limit(share, g, self.orders.estimate if back else "", margin, patience_s))
+            estimate = self.orders.estimate if back else ""
+            rest = (self.orders.overstay, self.orders.taper)
+            made.append(Limit(share, g, estimate, margin, patience_s, *rest))
         return made
