@@ -31,7 +31,7 @@ TERMS = {
     "utilisation": "U: load of the machines, their mean, while jobs come",
     "waiting": "D: batch jobs in the system, those that wait and those that run, a machine",
     "imbalance": "B: standard deviation of the machines' load, while jobs come",
-    "cost": "C: percentage points of the cluster's cores that services lack for batch jobs, and "
+    "cost": "C: percentage points of the cluster's cores whose services batch jobs harm, and "
     "evicted instances a machine",
 }
 SIGNS = (1.0, -1.0, -1.0, -1.0)
