@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -88,3 +90,26 @@ def staged(trace: str, split: str, seed: int, machines: int) -> Stage:
     until_s = 2.0 * float(work.jobs["submit_s"].max())
     fail = outages(cluster, until_s, rng, mtbf_s=MTBF_S, mttr_s=MTTR_S)
     return Stage(scene, work, cluster, Models(outages=fail))
+
+
+class Drawn(NamedTuple):
+    """What a stage is drawn from: little to send to another process, which lays it out again."""
+
+    trace: str
+    split: str
+    seed: int
+    machines: int
+
+    def laid(self) -> Drawn:
+        """The same, once this process has laid it out."""
+        _laid_out(self)
+        return self
+
+    def played(self, orders: Orders, manager: Manager | None = None) -> tuple[float, float]:
+        """As of `Stage`."""
+        return _laid_out(self).played(orders, manager)
+
+
+@cache
+def _laid_out(drawn: Drawn) -> Stage:
+    return staged(*drawn)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -18,8 +18,7 @@ from trimtab.arrays import Array
 from trimtab.core import Limit
 from trimtab.policies.hierarchy import graph
 from trimtab.policies.hierarchy.goals import AT, GOALS, KEEP, MOVES
-from trimtab.policies.hierarchy.manager import Manager
-from trimtab.policies.hierarchy.sight import Memory, look
+from trimtab.policies.hierarchy.sight import Memory, Sight, look
 from trimtab.policies.hierarchy.weights import Orders
 from trimtab.rules.compat import SWIFT
 
@@ -42,13 +41,19 @@ class Look(NamedTuple):
     guard: str  # why the manager was not followed, "" = it was
 
 
+class Manages(Protocol):
+    """What chooses goals: a trained manager, or whoever takes its place."""
+
+    def goals(self, sight: Sight) -> tuple[Array, Array]: ...
+
+
 class Steering:
     """The looks of one run."""
 
     def __init__(
         self,
         orders: Orders,
-        manager: Manager | None,
+        manager: Manages | None,
         every_s: float = EVERY_S,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -118,18 +123,22 @@ class Steering:
             return 0.0
         return self._lenient + LENIENT
 
+    def orders_of(self, region: int) -> Orders:
+        """What a region's workers go by before its goal moves them: all by the same."""
+        return self.orders
+
     def _orders(self, goals: Array, regions: int) -> list[Limit]:
-        self.worker = np.tile(self.orders.worker, (regions, 1))
+        orders = [self.orders_of(g) for g in range(regions)]
+        self.worker = np.vstack([mine.worker for mine in orders])
         back = len(self.looks) > 1 and self.looks[-2].guard != ""  # the rule acted before
         made = []
-        for g in range(regions):
+        for g, mine in enumerate(orders):
             goal = GOALS[int(goals[g])]
             for at, name in zip(AT, MOVES):
                 self.worker[g, at] += getattr(goal, name)
-            patience_s = self.orders.patience_s if math.isnan(goal.patience_s) else goal.patience_s
-            share = min(self.orders.limit + goal.limit + self._lenient, MOST)
-            margin = self.orders.margin + goal.margin
-            estimate = self.orders.estimate if back else ""
-            rest = (self.orders.overstay, self.orders.taper)
+            patience_s = mine.patience_s if math.isnan(goal.patience_s) else goal.patience_s
+            share = min(mine.limit + goal.limit + self._lenient, MOST)
+            margin = mine.margin + goal.margin
+            estimate, rest = mine.estimate if back else "", (mine.overstay, mine.taper)
             made.append(Limit(share, g, estimate, margin, patience_s, *rest))
         return made
