@@ -75,7 +75,7 @@ def examples(
         sight, memory = look(view, known, memory)
         plain = counted(until(copied(world), now_s + WATCHED_S), stage)
         for g in rng.choice(count, min(regions, count), replace=False).tolist():
-            for number, goal in enumerate(GOALS):
+            for number, goal in enumerate(orders.goals):
                 if number == KEEP:
                     continue
                 branch = copied(world)

@@ -39,11 +39,11 @@ class Stage:
     cluster: Cluster
     models: Models
 
-    def world(self, orders: Orders) -> World:
-        """Laid out at its beginning, under these orders in every region."""
+    def world(self, orders: Orders, log: int = 0) -> World:
+        """Laid out at its beginning, under these orders in every region; `log` = rows of it."""
         worker = np.tile(orders.worker, (len(self.cluster.regions), 1))
         world = make_world(
-            [self.work], [self.cluster], self.scene.profile, self.models, worker=worker
+            [self.work], [self.cluster], self.scene.profile, self.models, log=log, worker=worker
         )
         loop.set_rank(world, 0, parse(RULE).order)
         kernel.reset(world, 0)

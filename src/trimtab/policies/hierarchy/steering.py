@@ -133,7 +133,7 @@ class Steering:
         back = len(self.looks) > 1 and self.looks[-2].guard != ""  # the rule acted before
         made = []
         for g, mine in enumerate(orders):
-            goal = GOALS[int(goals[g])]
+            goal = mine.goals[int(goals[g])]
             for at, name in zip(AT, MOVES):
                 self.worker[g, at] += getattr(goal, name)
             patience_s = mine.patience_s if math.isnan(goal.patience_s) else goal.patience_s

@@ -13,6 +13,8 @@ import numpy as np
 from trimtab.arrays import Array
 from trimtab.errors import PolicyError, UnknownName
 from trimtab.files import write_whole
+from trimtab.policies.hierarchy.goals import GOALS, Goal, goals_in
+from trimtab.policies.hierarchy.goals import told as told_goals
 from trimtab.rules import compat
 from trimtab.rules.compat import SHIPPED, WEIGHTS, weights_in
 from trimtab.rules.held import held_in, made_by, remedy
@@ -47,6 +49,7 @@ class Orders:
     worker: Array  # (1, weights) of rules.compat
     estimate: str = "encoder"  # how services' use is foreseen
     off: str = ""  # of WITHOUT
+    goals: tuple[Goal, ...] = GOALS
 
     def without(self, part: str) -> Orders:
         """The ablation that lacks a part."""
@@ -113,7 +116,8 @@ def _orders(held: dict[str, Any], place: Path) -> Orders:
         if type(value) not in (int, float) or not low <= value <= high:
             raise PolicyError(f"{place}: care.{name}={value!r} is not in {low:g}..{high:g}; "
                               f"{remedy(LEARNER)}")  # fmt: skip
-    return Orders(**given, worker=weights_in(held, str(place)))
+    goals = goals_in(held, str(place), remedy(LEARNER))
+    return Orders(**given, worker=weights_in(held, str(place)), goals=goals)
 
 
 def write_orders(path: str | Path, orders: Orders, **about: Any) -> None:
@@ -125,7 +129,16 @@ def write_orders(path: str | Path, orders: Orders, **about: Any) -> None:
     write_whole(path, json.dumps(held, indent=1) + "\n")
 
 
+def write_goals(path: Path, orders: Orders, **about: Any) -> None:
+    """Write the goals of orders into the file of the hierarchy, beside all else that it holds."""
+    held = (
+        held_in(path, LEARNER) if path.is_file() else {"made_by": made_by(LEARNER), **_told(orders)}
+    )
+    held |= {"goals": told_goals(orders.goals), "goals_made": about}
+    write_whole(path, json.dumps(held, indent=1) + "\n")
+
+
 def _told(orders: Orders) -> dict[str, Any]:
     care = {name: round(float(getattr(orders, name)), 6) for name in BOUNDS}
     worker = {name: round(float(v), 6) for name, v in zip(WEIGHTS, orders.worker[0])}
-    return {"care": care, "worker": worker}
+    return {"care": care, "worker": worker, "goals": told_goals(orders.goals)}
