@@ -102,12 +102,16 @@ class Drawn(NamedTuple):
 
     def laid(self) -> Drawn:
         """The same, once this process has laid it out."""
-        _laid_out(self)
+        self.stage()
         return self
+
+    def stage(self) -> Stage:
+        """The scene, laid out once in each process."""
+        return _laid_out(self)
 
     def played(self, orders: Orders, manager: Manager | None = None) -> tuple[float, float]:
         """As of `Stage`."""
-        return _laid_out(self).played(orders, manager)
+        return self.stage().played(orders, manager)
 
 
 @cache
