@@ -265,6 +265,8 @@ TRAIN = [
     ("router --set kind=nope", "nope"),
     ("slim --set data=nowhere", "nowhere"),
     ("adlro --trace prose.txt", "adlro has no --trace"),
+    ("hierarchy --set on=rye", "on='rye' is unknown"),
+    ("manager --set on=rye", "on='rye' is unknown"),
 ]
 DEMO = [
     ("--seeds 0", "--seeds"),

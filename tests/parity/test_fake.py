@@ -230,6 +230,14 @@ def test_with_lag_and_loss_every_job_ends_once_and_nothing_is_refused(make, para
     assert_all_ended_once(fake, told)
 
 
+@pytest.mark.parametrize("make", [busy, mixed_gpu])
+@pytest.mark.parametrize("params", LAGS, ids=str)
+def test_with_lag_and_loss_the_hierarchys_workers_finish_all_jobs(make, params):
+    fake, told = lagging(make(150), "hierarchy", **params)
+    assert fake.refusals == []
+    assert_all_ended_once(fake, told)
+
+
 @pytest.mark.parametrize("params", LAGS, ids=str)
 def test_with_lag_and_loss_a_preempting_rule_never_overbooks(params):
     fake, told = lagging(busy(300), "srtf", **params)

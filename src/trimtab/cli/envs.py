@@ -16,9 +16,10 @@ from trimtab.errors import TrimtabError
 
 app = typer.Typer()
 
-NAMES = ("Queue-v0", "Grid-v0", "Regions", "Limits-v0", "Parallelism-v0")
-LIMITS, LENDS = "Limits-v0", "colocated"  # what it is about, and a trace that has it
+NAMES = ("Queue-v0", "Grid-v0", "Regions", "Limits-v0", "Hierarchy", "Parallelism-v0")
 OF_CLUSTERS = NAMES[:3]
+LIMITS, HIERARCHY = OF_LENDING = NAMES[3:5]
+LENDS = "colocated"  # a trace on whose clusters services lend
 ORDERS = ("sjf", "sjf+easy", "smallest-area+easy", "wfp3+easy", "unicep+easy", "f1+easy")
 PLACE = "best"  # by which Queue-v0 places what it starts
 
@@ -32,6 +33,8 @@ PLACE = "best"  # by which Queue-v0 places what it starts
 `trimtab envs --only Queue-v0 --trace log.swf.gz --load 0.9` — on a log of yours
 
 `trimtab envs --only Limits-v0 --trace colocated:load=0.9` — limits of regions, on busier scenes
+
+`trimtab envs --only Hierarchy --windows 5` — the manager's and the workers' place
 
 `trimtab envs --only Queue-v0 --only Grid-v0 --jobs 128 --windows 10 --json -`
 """
@@ -54,7 +57,7 @@ def envs(
 ) -> None:
     """Show what there is to learn in each environment: random and simple choices, the best rule."""
     lends = trace is None or trace.startswith(LENDS)
-    names = tuple(only or (name for name in NAMES if name != LIMITS or lends))
+    names = tuple(only or (name for name in NAMES if lends or name not in OF_LENDING))
     for name in names:
         if name not in NAMES:
             raise TrimtabError(f"--only {name}: no such environment; known: {', '.join(NAMES)}")
@@ -81,6 +84,11 @@ def standings(name: str, settings: dict[str, Any], windows: int, seed: int) -> I
     if name == LIMITS:
         trace = settings["trace"] or LENDS
         yield from standings.of_limits(f"trimtab/{name}", trace, windows=windows, seed=seed)
+        return
+    if name == HIERARCHY:
+        from trimtab.policies.hierarchy.standings import of_hierarchy
+
+        yield from of_hierarchy(settings["trace"] or LENDS, windows=windows, seed=seed)
         return
     if name not in OF_CLUSTERS:
         yield from standings.of_parallelism(f"trimtab/{name}", windows=windows, seed=seed)

@@ -45,6 +45,8 @@ on; compare --trace colocated:forecast=mine takes it
 `trimtab train rlscheduler --out mine` — a peer of the hierarchy on colocated; compare
 rlscheduler:mine+peak@0.9 takes it
 
+`trimtab train hierarchy --out mine --set on=ray` — plays on a Ray cluster, the same results
+
 `trimtab train router --out run --set kind=balanced` — Slim Scheduler's router; run/router.npz
 
 `trimtab train slim --out slim-run --set data=pictures --set compile=true` — a slimmable network

@@ -127,6 +127,8 @@ class SimBackend:
             names=self.cluster.names,
             limit=frozen(world.limit[0]),
             margin=frozen(world.margin[0]),
+            overstay=frozen(world.overstay[0]),
+            taper=frozen(world.taper[0]),
             patience_s=frozen(world.patience_s[0]),
             estimate=self._estimate() if lends(world) else "",
             horizon_s=frozen(world.horizon),
@@ -195,8 +197,11 @@ class SimBackend:
         if not 0.0 <= decision.share <= MOST_LIMIT:
             within = f"not a share of a node, 0 to {MOST_LIMIT:g}"
             return self._refused(-1, f"limit: {decision.share} is {within}")
-        if math.isinf(decision.margin) or decision.patience_s == math.inf:
-            return self._refused(-1, "limit: margin and patience_s are not finite numbers")
+        care = (decision.margin, decision.overstay, decision.taper)
+        if any(map(math.isinf, care)) or decision.patience_s == math.inf:
+            return self._refused(
+                -1, "limit: margin, patience_s, overstay and taper are not finite numbers"
+            )
         wanted = world.learned.shape[2]
         if len(decision.learned) and not (
             len(decision.learned) == wanted and np.isfinite(decision.learned).all()

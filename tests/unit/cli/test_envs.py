@@ -38,6 +38,16 @@ def test_limits_have_a_random_choice_one_that_stands_still_and_feedback():
     assert max(one.found.mean for one in found[1:]) > found[0].found.mean
 
 
+def test_the_hierarchys_places_have_random_choices_one_goal_and_what_ships():
+    small = SMALL | {"trace": "colocated:machines=12,regions=2,span_s=300"}
+    found = list(envs.standings("Hierarchy", small, windows=2, seed=0))
+    names = [one.policy for one in found]
+    assert names[:2] == ["random goals", "random orders"] and names[3] == "as shipped"
+    assert names[2].startswith("always ")
+    assert all(one.found.starts.tolist() == [100, 101] for one in found)
+    assert found[3].found.mean > found[1].found.mean
+
+
 def test_the_parallelism_environment_has_what_beats_random(capsys):
     found = {
         one.policy: one.found.mean

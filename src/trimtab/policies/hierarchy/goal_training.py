@@ -23,7 +23,7 @@ from trimtab.arrays import Array
 from trimtab.errors import PolicyError
 from trimtab.policies.hierarchy.alignment import Play, crossed, fitted, joined, judged, play
 from trimtab.policies.hierarchy.goals import GOALS, free, moved
-from trimtab.policies.hierarchy.stage import FLOOR, Stage
+from trimtab.policies.hierarchy.stage import FLOOR, Drawn
 from trimtab.policies.hierarchy.training import drawn
 from trimtab.policies.hierarchy.weights import FILE, Orders, read_orders, write_goals
 from trimtab.training.evolution import Evolution
@@ -137,12 +137,12 @@ def train_goals(
 
 
 def played(
-    pool: ThreadPoolExecutor, stages: Sequence[Stage], orders: Orders, turn: Sequence[int]
+    pool: ThreadPoolExecutor, stages: Sequence[Drawn], orders: Orders, turn: Sequence[int]
 ) -> list[Play]:
     """Every scene under goals drawn at random, the same for all candidates of a turn."""
 
     def one(number: int) -> Play:
-        return play(stages[number], orders, np.random.default_rng([*turn, number]))
+        return play(stages[number].stage(), orders, np.random.default_rng([*turn, number]))
 
     return list(pool.map(one, range(len(stages))))
 

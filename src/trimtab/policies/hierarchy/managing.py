@@ -30,12 +30,13 @@ from trimtab.policies.hierarchy.goals import GOALS
 from trimtab.policies.hierarchy.manager import FILE, Manager, write_manager
 from trimtab.policies.hierarchy.rollouts import examples
 from trimtab.policies.hierarchy.sight import MACHINE, REGION
-from trimtab.policies.hierarchy.stage import AND, FLOOR, Stage, staged
+from trimtab.policies.hierarchy.stage import AND, FLOOR, Drawn, staged
 from trimtab.policies.hierarchy.weights import read_orders
 from trimtab.training.kept import read_kept, write_kept
+from trimtab.training.spread import check_place, spread
 
 FIRST_SEED, HELD_SEED, JUDGE_SEED = 720_000, 820_000, 830_000
-FREE = ("steps", "workers", "held", "rounds", "judges")
+FREE = ("steps", "workers", "held", "rounds", "judges", "on")
 CHECKPOINT = "checkpoint-manager.npz"  # the orders' own lies in the same folder
 MARGINS = (0.0, 0.02, 0.05, 0.1, 0.2)
 MOST_WORTH = 3.0  # rollouts that say more than that are held to it
@@ -60,8 +61,10 @@ class Settings:
     price: float = 0.1
     orders: str = ""
     workers: int = 0  # processes; 0 = one a processor
+    on: str = ""  # where scenes are played: "" = here, ray, or ray:ADDRESS of a cluster
 
     def check(self) -> Settings:
+        check_place(self.on)
         for name in ("steps", "held", "judges", "machines", "hidden", "rounds"):
             if getattr(self, name) < 1:
                 raise PolicyError(f"{name}={getattr(self, name)} leaves nothing; give 1 or more")
@@ -104,7 +107,8 @@ def train_manager(
     todo = [one for one in todo if one not in known]
     if todo:
         spawn = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(on.workers or os.cpu_count() or 1, spawn) as pool:
+        count = on.workers or os.cpu_count() or 1
+        with spread(on.on, lambda: ProcessPoolExecutor(count, spawn)) as pool:
             split = ["train" if one < HELD_SEED else "validation" for one in todo]
             asked = [(trace, kind, one, on) for kind, one in zip(split, todo)]
             for number, found in enumerate(pool.map(rolled, asked)):
@@ -287,14 +291,14 @@ def chosen(manager: Manager, trace: str, on: Settings, seed: int) -> tuple[float
     from trimtab.policies.hierarchy.training import drawn
 
     orders = read_orders(on.orders)
-    with ThreadPoolExecutor(on.workers or os.cpu_count() or 1) as pool:
+    with spread(on.on, lambda: ThreadPoolExecutor(on.workers or os.cpu_count() or 1)) as pool:
         first = JUDGE_SEED + 10_000 * seed
         stages = drawn(pool, trace, "validation", first, on.judges, on.machines)
         plain = np.array(list(pool.map(lambda one: one.played(orders), stages)))
         best = (NONE, 0.0, 0.0)
         for margin in MARGINS:
             sure = Manager(**{**vars(manager), "margin": margin})
-            play = partial(Stage.played, orders=orders, manager=sure)
+            play = partial(Drawn.played, orders=orders, manager=sure)
             played = np.array(list(pool.map(play, stages)))
             harm = np.log((played[:, 1].mean() + FLOOR) / (plain[:, 1].mean() + FLOOR))
             change = played[:, 0] - plain[:, 0] + on.price * harm

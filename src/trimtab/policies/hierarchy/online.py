@@ -355,7 +355,8 @@ class Online:
         self._tell(view, g, "updated" if good.any() else "refused", told)
         self.state.learned[g] = made
         orders, shift = self.inner.orders, float(self.state.shift[g])
-        by = moved_limit(seen, made, (orders.limit, orders.margin), shift, harmed, self.target)
+        share = orders.limit - AT * orders.taper  # at that horizon
+        by = moved_limit(seen, made, (share, orders.margin), shift, harmed, self.target)
         if by != shift:
             self.state.shift[g] = by
             self._tell(view, g, "limit", f"{by - shift:+.3f} after {100 * harmed:.2f} % of harm")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -46,13 +48,18 @@ class Stage:
         loop.set_rank(world, 0, parse(RULE).order)
         kernel.reset(world, 0)
         set_limit(world, 0, -1, orders.limit, estimate_of(orders.estimate))
-        set_care(world, 0, -1, orders.margin, orders.patience_s)
+        care = (orders.margin, orders.patience_s, orders.overstay, orders.taper)
+        set_care(world, 0, -1, *care)
         return world
 
     def played(self, orders: Orders, manager: Manager | None = None) -> tuple[float, float]:
         """The log of the cost and the share of added harm under these orders."""
-        steering = Steering(orders, manager)
-        world = run_world(self.world(orders), parse(RULE), None, steering, self.scene.profile)
+        world = self.world(orders)
+        if manager is None:  # nobody looks, which saves time, unless some job never fits
+            world = run_world(world, parse(RULE))
+        if manager is not None or int(world.head[0]["waiting"]):
+            steering = Steering(orders, manager)
+            world = run_world(self.world(orders), parse(RULE), None, steering, self.scene.profile)
         if int(world.head[0]["waiting"]):
             return WORST
         found = self.measured(world)
@@ -83,3 +90,30 @@ def staged(trace: str, split: str, seed: int, machines: int) -> Stage:
     until_s = 2.0 * float(work.jobs["submit_s"].max())
     fail = outages(cluster, until_s, rng, mtbf_s=MTBF_S, mttr_s=MTTR_S)
     return Stage(scene, work, cluster, Models(outages=fail))
+
+
+class Drawn(NamedTuple):
+    """What a stage is drawn from: little to send to another process, which lays it out again."""
+
+    trace: str
+    split: str
+    seed: int
+    machines: int
+
+    def laid(self) -> Drawn:
+        """The same, once this process has laid it out."""
+        self.stage()
+        return self
+
+    def stage(self) -> Stage:
+        """The scene, laid out once in each process."""
+        return _laid_out(self)
+
+    def played(self, orders: Orders, manager: Manager | None = None) -> tuple[float, float]:
+        """As of `Stage`."""
+        return self.stage().played(orders, manager)
+
+
+@cache
+def _laid_out(drawn: Drawn) -> Stage:
+    return staged(*drawn)

@@ -32,12 +32,6 @@ MOST = 1.2
 RULE_ESTIMATE, RULE_LIMIT = "peak", 0.88
 
 
-class Chooses(Protocol):
-    """What says the goal of each region, and what each was worth."""
-
-    def goals(self, sight: Sight) -> tuple[Array, Array]: ...
-
-
 class Look(NamedTuple):
     """One look of the manager, kept for those who ask why."""
 
@@ -47,13 +41,19 @@ class Look(NamedTuple):
     guard: str  # why the manager was not followed, "" = it was
 
 
+class Manages(Protocol):
+    """What chooses goals: a trained manager, or whoever takes its place."""
+
+    def goals(self, sight: Sight) -> tuple[Array, Array]: ...
+
+
 class Steering:
     """The looks of one run."""
 
     def __init__(
         self,
         orders: Orders,
-        manager: Chooses | None,
+        manager: Manages | None,
         every_s: float = EVERY_S,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -84,7 +84,9 @@ class Steering:
         self._lenient = self._lenience(view)
         if guard:
             self.worker = np.tile(SWIFT, (regions, 1))
-            return [Limit(RULE_LIMIT, g, RULE_ESTIMATE, 0.0, -1.0) for g in range(regions)]
+            return [
+                Limit(RULE_LIMIT, g, RULE_ESTIMATE, 0.0, -1.0, 0.0, 0.0) for g in range(regions)
+            ]
         return self._orders(goals, regions)
 
     def _goals(self, view: Any) -> tuple[Array, Array, str]:
@@ -121,16 +123,22 @@ class Steering:
             return 0.0
         return self._lenient + LENIENT
 
+    def orders_of(self, region: int) -> Orders:
+        """What a region's workers go by before its goal moves them: all by the same."""
+        return self.orders
+
     def _orders(self, goals: Array, regions: int) -> list[Limit]:
-        self.worker = np.tile(self.orders.worker, (regions, 1))
+        orders = [self.orders_of(g) for g in range(regions)]
+        self.worker = np.vstack([mine.worker for mine in orders])
         back = len(self.looks) > 1 and self.looks[-2].guard != ""  # the rule acted before
         made = []
-        for g in range(regions):
-            goal = self.orders.goals[int(goals[g])]
+        for g, mine in enumerate(orders):
+            goal = mine.goals[int(goals[g])]
             for at, name in zip(AT, MOVES):
                 self.worker[g, at] += getattr(goal, name)
-            patience_s = self.orders.patience_s if math.isnan(goal.patience_s) else goal.patience_s
-            share = min(self.orders.limit + goal.limit + self._lenient, MOST)
-            margin = self.orders.margin + goal.margin
-            made.append(Limit(share, g, self.orders.estimate if back else "", margin, patience_s))
+            patience_s = mine.patience_s if math.isnan(goal.patience_s) else goal.patience_s
+            share = min(mine.limit + goal.limit + self._lenient, MOST)
+            margin = mine.margin + goal.margin
+            estimate, rest = mine.estimate if back else "", (mine.overstay, mine.taper)
+            made.append(Limit(share, g, estimate, margin, patience_s, *rest))
         return made

@@ -20,13 +20,14 @@ import numpy as np
 
 from trimtab.arrays import Array
 from trimtab.errors import PolicyError
-from trimtab.policies.hierarchy.stage import AND, FLOOR, Stage, staged
+from trimtab.policies.hierarchy.stage import AND, FLOOR, Drawn
 from trimtab.policies.hierarchy.weights import FILE, Orders, read_orders, write_orders
 from trimtab.training.evolution import Evolution
 from trimtab.training.kept import read_kept, write_kept
+from trimtab.training.spread import Spread, check_place, spread
 
 FIRST_SEED, HELD_SEED = 700_000, 800_000
-FREE = ("steps", "every", "held", "workers")  # may differ when a training goes on
+FREE = ("steps", "every", "held", "workers", "on")  # may differ when a training goes on
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,10 @@ class Settings:
     price: float = 0.1  # of a harm e times as large, in the log of the cost
     without: str = ""  # encoder, compatibility, manager or alignment: an ablation
     workers: int = 0  # threads; 0 = one a processor
+    on: str = ""  # where scenes are played: "" = here, ray, or ray:ADDRESS of a cluster
 
     def check(self) -> Settings:
+        check_place(self.on)
         for name in ("steps", "scenes", "of", "held", "machines", "population", "every"):
             if getattr(self, name) < 1:
                 raise PolicyError(f"{name}={getattr(self, name)} leaves nothing; give 1 or more")
@@ -90,7 +93,7 @@ def train_hierarchy(
         search.load(kept)
         best, spent_s = float(kept["best"]), float(kept["spent_s"])
     began_s = time.perf_counter() - spent_s
-    with ThreadPoolExecutor(on.workers or os.cpu_count() or 1) as pool:
+    with spread(on.on, lambda: ThreadPoolExecutor(on.workers or os.cpu_count() or 1)) as pool:
         stages = drawn(pool, trace, "train", FIRST_SEED + 1000 * seed, on.scenes, on.machines)
         judges = drawn(pool, trace, "validation", HELD_SEED + 1000 * seed, on.held, on.machines)
 
@@ -117,18 +120,15 @@ def train_hierarchy(
 
 
 def drawn(
-    pool: ThreadPoolExecutor, trace: str, split: str, first: int, count: int, machines: int
-) -> list[Stage]:
+    pool: Spread, trace: str, split: str, first: int, count: int, machines: int
+) -> list[Drawn]:
     """Scenes of a split, of several loads and with failures, laid out."""
     traces = trace.split(AND)
-
-    def one(number: int) -> Stage:
-        return staged(traces[number % len(traces)], split, first + number, machines)
-
-    return list(pool.map(one, range(count)))
+    asked = [Drawn(traces[n % len(traces)], split, first + n, machines) for n in range(count)]
+    return list(pool.map(Drawn.laid, asked))
 
 
-def outcomes(pool: ThreadPoolExecutor, stages: Sequence[Stage], orders: Sequence[Orders]) -> Array:
+def outcomes(pool: Spread, stages: Sequence[Drawn], orders: Sequence[Orders]) -> Array:
     """(candidates, scenes, 2) log of the cost, and the share of harm."""
     pairs = [(one, stage) for one in orders for stage in stages]
     played = list(pool.map(lambda pair: pair[1].played(pair[0]), pairs))
