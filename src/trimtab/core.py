@@ -109,8 +109,10 @@ class Limit:
 
     `estimate` names how the services' use is foreseen; "" leaves that as it is. `margin`:
     deviations that a learned estimate adds. `patience_s`: seconds after which batch jobs leave a
-    crowded node, and at once those whose time is lost anyway; below 0 none does. NaN leaves either
-    as it is.
+    crowded node, and at once those whose time is lost anyway; below 0 none does. Where a learned
+    estimate tells horizons apart: `overstay`, the room of batch jobs is free for what comes after
+    them so many planned times after they began, 0 = it is theirs for good; `taper`, the share falls
+    by so much with each longer horizon. NaN leaves any of them as it is.
     """
 
     share: float
@@ -118,6 +120,8 @@ class Limit:
     estimate: str = ""
     margin: float = math.nan
     patience_s: float = math.nan
+    overstay: float = math.nan
+    taper: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,8 +355,10 @@ class Snapshot(NamedTuple):
     reserved: Array | None = None  # (J,) row of gates that the job may pass, -1 = none
     names: Array | None = None  # (N,) of the nodes, as a site's partitions list them
     # where the cluster lends; else no rows of any
-    limit: Array = np.zeros(0)  # (G,) a region's, and so are the next two
-    margin: Array = np.zeros(0)  # deviations that a learned estimate adds
+    limit: Array = np.zeros(0)  # (G,) a region's, and so are the next four, as in Limit
+    margin: Array = np.zeros(0)
+    overstay: Array = np.zeros(0)
+    taper: Array = np.zeros(0)
     patience_s: Array = np.zeros(0)  # of crowded nodes, -1 = none is relieved
     estimate: str = ""
     horizon_s: Array = np.zeros(0)  # (H,)

@@ -14,7 +14,7 @@ from trimtab.run import run
 from trimtab.sim.backend import SimBackend
 from trimtab.traces.scenes.scene import open_scene
 
-SHOWN = ("queue", "free", "limit", "margin", "patience_s", "ahead")
+SHOWN = ("queue", "free", "limit", "margin", "patience_s", "overstay", "taper", "ahead")
 
 
 def minutes(seed=3, load=1.1):
@@ -81,10 +81,11 @@ def test_a_limit_shows_at_once_and_is_heard_after_the_lag():
     fake = FakeBackend(true, lag_s=5.0, late=0, lost=0)
     fake.wait()
     before = fake.snapshot().limit.tolist()
-    answer = fake.apply(Limit(0.5, 1, "peak", 1.5, 20.0))
+    answer = fake.apply(Limit(0.5, 1, "peak", 1.5, 20.0, 2.0, 0.01))
     shown = fake.snapshot()
     assert answer.what == What.PLACED and shown.limit.tolist() == [before[0], 0.5]
     assert (shown.margin[1], shown.patience_s[1], shown.estimate) == (1.5, 20.0, "peak")
+    assert (shown.overstay[1], shown.taper[1]) == (2.0, 0.01)
     assert true.snapshot().limit.tolist() == before
     asked_s = fake.now_s
     while fake.now_s < asked_s + 5.0:

@@ -92,6 +92,10 @@ def show(why: Any, work: Any, cluster: Any) -> None:
     out.print(table)
     promised = ", ".join(f"{name} {value:+.3f}" for name, value in why.worth.items() if value)
     care = f"limit {why.limit:.3f}, margin {why.margin:.2f}, patience {why.patience_s:.0f} s"
+    if why.overstay:
+        care += f", room is free again after {why.overstay:.2f} planned times"
+    if why.taper:
+        care += f", {-100 * why.taper:+.2f} % of a node for each longer horizon"
     lines = [
         f"waited {why.waited_s:.0f} s; {why.fitting} machines had room",
         f"{where}: {why.goal}, for {why.goal_why}" + (f" ({promised})" if promised else ""),

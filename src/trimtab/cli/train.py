@@ -60,7 +60,7 @@ def train(
     learner: Annotated[
         str,
         typer.Argument(
-            help="What to train: adlro, dqn, encoder, forecast, hierarchy, manager, packer, "
+            help="What to train: adlro, dqn, encoder, forecast, goals, hierarchy, manager, packer, "
             "router, slim, or a peer: belgacem, cheng, deeprm, ghasemi, islam-dqn, "
             "islam-reinforce, rjoub, rlscheduler."
         ),

@@ -15,8 +15,8 @@ from trimtab.rules.room import Room
 from trimtab.site import WHOLE, Labels, Quotas
 
 # fields of a Snapshot that only a cluster has which lends
-LENT = ("limit", "margin", "patience_s", "estimate", "horizon_s", "ahead")
-OF_REGION = {"share": "limit", "margin": "margin", "patience_s": "patience_s"}  # of a Limit
+CARE = ("margin", "patience_s", "overstay", "taper")  # of a region, called alike in a Limit
+LENT = ("limit", *CARE, "estimate", "horizon_s", "ahead")
 NO_MIX = Mix(np.zeros(0, JOB), np.zeros((0, 0)), np.zeros(0))
 
 
@@ -227,11 +227,11 @@ class Mirror:
     def lend(self, decision: Limit) -> None:
         """Show what a region may borrow from now on, and what else the decision says."""
         regions = slice(None) if decision.region < 0 else decision.region
-        for name, shown in OF_REGION.items():
-            value = getattr(decision, name)
+        said = {"limit": decision.share, **{name: getattr(decision, name) for name in CARE}}
+        for name, value in said.items():
             if not math.isnan(value):
-                self.lent[shown] = self.lent[shown].copy()
-                self.lent[shown][regions] = value
+                self.lent[name] = self.lent[name].copy()
+                self.lent[name][regions] = value
         self.lent["estimate"] = decision.estimate or self.lent["estimate"]
 
     def tick(self, now_s: float) -> None:

@@ -11,15 +11,18 @@ import io
 import re
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from trimtab.arrays import Array
-from trimtab.report.colours import EDGE, FAINT, GRID, INK, PALETTE
+from trimtab.files import whole
+from trimtab.report.colours import EDGE, FAINT, GRID, INK, PALETTE, PAPER
 
 STYLE: dict[Any, object] = {  # rc_context wants keys of a closed list of names
     "svg.fonttype": "none",
@@ -53,6 +56,7 @@ WIDTH_IN, LEFT_IN, FOOT_IN, HEAD_IN = 10.2, 0.72, 0.52, 0.1
 PHONE_IN = 4.5  # of width: letters stay as large as on a desk
 ROW_IN = 0.2  # of a legend under the axes
 PANEL_LETTERS = len("mean 00.0%")
+DPI = 150  # of a picture
 LETTER_IN = 0.083  # of the legend, rather too much
 MOST_SERIES = len(PALETTE)
 
@@ -75,6 +79,18 @@ def svg(figure: Figure, name: str) -> str:
     text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r'\b(id|href)="(#?)', rf'\1="\2{name}-', text)
     return re.sub(r"url\(#", f"url(#{name}-", text).strip()
+
+
+def png(figure: Figure, path: Path) -> Path:
+    """Write the figure as a picture on white."""
+    FigureCanvasAgg(figure)
+    with (
+        matplotlib.rc_context(STYLE),
+        warnings.catch_warnings(action="ignore", category=UserWarning),
+        whole(path) as place,
+    ):
+        figure.savefig(place, dpi=DPI, transparent=False, facecolor=PAPER, format="png")
+    return path
 
 
 class Sheet(NamedTuple):

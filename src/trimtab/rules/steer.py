@@ -34,8 +34,9 @@ def wrong_limit(limit: Limit, regions: int) -> str:
         return f"limit: there is no estimate {limit.estimate!r}"
     if not 0.0 <= limit.share <= MOST_LIMIT:
         return f"limit: {limit.share} is not a share of a node, 0 to {MOST_LIMIT:g}"
-    if math.isinf(limit.margin) or limit.patience_s == math.inf:
-        return "limit: margin and patience_s are not finite numbers"
+    care = (limit.margin, limit.overstay, limit.taper)
+    if any(map(math.isinf, care)) or limit.patience_s == math.inf:
+        return "limit: margin, patience_s, overstay and taper are not finite numbers"
     return ""
 
 

@@ -189,6 +189,8 @@ FIELDS: dict[str, tuple[np.dtype[Any], int]] = {
     # no rows of any, where the cluster does not lend
     "limit": (F8, 2),  # (C, regions)
     "margin": (F8, 2),  # (C, regions) deviations that a learned estimate adds
+    "overstay": (F8, 2),  # (C, regions) of planned times, until room counts as left; 0 = never
+    "taper": (F8, 2),  # (C, regions) of a node, with each longer horizon
     "patience_s": (F8, 2),  # (C, regions) of crowded nodes, -1 = none is relieved
     "horizon": (F8, 1),  # (H,) seconds ahead
     "ahead": (F8, 3),  # (C, N, H) kept from jobs that long, beyond what free leaves out

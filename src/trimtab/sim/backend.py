@@ -127,6 +127,8 @@ class SimBackend:
             names=self.cluster.names,
             limit=frozen(world.limit[0]),
             margin=frozen(world.margin[0]),
+            overstay=frozen(world.overstay[0]),
+            taper=frozen(world.taper[0]),
             patience_s=frozen(world.patience_s[0]),
             estimate=self._estimate() if lends(world) else "",
             horizon_s=frozen(world.horizon),

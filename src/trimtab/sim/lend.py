@@ -13,10 +13,11 @@ import math
 
 import numpy as np
 
+from trimtab.arrays import Array
 from trimtab.columns import QUANTUM
 from trimtab.compiled import compiled, inner
 from trimtab.rules import encoder
-from trimtab.rules.fit import free_up, touch
+from trimtab.rules.fit import amount, free_up, touch
 from trimtab.rules.forecast import FEATURES, describe
 from trimtab.rules.names import ESTIMATES
 from trimtab.rules.place import mixed
@@ -198,24 +199,50 @@ def varies(kind: int) -> bool:
 
 
 @inner
+def has_left(w: World, c: int, node: int, overstay: float, out: Array) -> None:
+    """Write to `out` (H,) what batch jobs on the node book that will have left it when the part of
+    a horizon begins that no shorter one covers.
+    """
+    driver, horizons = w.nodes[c, node].driver, w.horizon.shape[0]
+    piece = w.node_state[c, node].piece
+    while piece >= 0:
+        rec = w.pieces[c, piece]
+        run = w.runs[c, rec.run]
+        ahead_s = run.start_s + (run.expected_end_s - run.start_s) * overstay - w.head[c].now_s
+        # what is late already may stay for who knows how long
+        if ahead_s > 0.0 and w.truth[c, run.job].service == 0:
+            size = rec.count * amount(w.demand[c, run.job, driver], w.scale[run.shape])
+            for h in range(1, horizons):
+                if ahead_s <= w.horizon[h - 1]:
+                    out[h] += size
+        piece = rec.after
+
+
+@inner
 def lay_out(w: World, c: int, node: int) -> None:
     """Set anew what of a node is kept from batch jobs."""
     touch(w, c, node)
     state, driver = w.node_state[c, node], w.nodes[c, node].driver
-    cap, share = w.capacity[c, node, driver], w.limit[c, w.nodes[c, node].region]
+    cap, region = w.capacity[c, node, driver], w.nodes[c, node].region
+    share, overstay = w.limit[c, region], w.overstay[c, region]
     first = estimate(w, c, node, 0)
     kept = cap - math.floor((share * cap - first) / QUANTUM) * QUANTUM
     if kept < state.kept:
         free_up(w, c, node)
     w.free[c, node, driver] += state.kept - kept
     state.kept = kept
-    ahead = 0.0
+    left = np.zeros(w.horizon.shape[0])
+    varies_now = w.head[c].varies == 1
+    if varies_now and overstay > 0.0:
+        has_left(w, c, node, overstay, left)
+    ahead = taper = 0.0
     for h in range(w.horizon.shape[0]):
-        if w.head[c].varies == 1 and h > 0:  # what takes longer meets no lower a peak
-            ahead = max(estimate(w, c, node, h) - first, ahead)
-        if ahead < w.ahead[c, node, h]:
+        if varies_now and h > 0:  # what takes longer meets no lower a peak
+            ahead = max(estimate(w, c, node, h) - first - left[h], ahead)
+            taper = w.taper[c, region] * h * cap
+        if ahead + taper < w.ahead[c, node, h]:
             free_up(w, c, node)
-        w.ahead[c, node, h] = ahead
+        w.ahead[c, node, h] = ahead + taper
 
 
 @compiled
@@ -238,18 +265,23 @@ def set_limit(w: World, c: int, region: int, share: float, kind: int) -> None:
 
 
 @compiled
-def set_care(w: World, c: int, region: int, margin: float, patience_s: float) -> None:
-    """Set the margin and the patience of a region (-1: of all); NaN leaves either as it is."""
+def set_care(
+    w: World, c: int, region: int, margin: float, patience_s: float, overstay: float, taper: float
+) -> None:
+    """Set what a Limit of these names says for a region (-1: for all); NaN leaves any as it is."""
     head = w.head[c]
     head.calm = 0
     for g in range(w.limit.shape[1]):
         if region < 0 or g == region:
             w.margin[c, g] = w.margin[c, g] if math.isnan(margin) else margin
             w.patience_s[c, g] = w.patience_s[c, g] if math.isnan(patience_s) else patience_s
+            w.overstay[c, g] = w.overstay[c, g] if math.isnan(overstay) else overstay
+            w.taper[c, g] = w.taper[c, g] if math.isnan(taper) else taper
     for node in range(head.nodes):
         if region < 0 or w.nodes[c, node].region == region:
             if not math.isnan(margin):
                 foretell(w, c, node)
+            if not (math.isnan(margin) and math.isnan(overstay) and math.isnan(taper)):
                 lay_out(w, c, node)
             if not math.isnan(patience_s):
                 watch_overload(w, c, node)

@@ -70,6 +70,8 @@ def lending_arrays(
         "limit": np.full((count, regions), lending.limit if lending else 1.0),
         "margin": np.full((count, regions), MARGIN),
         "patience_s": np.full((count, regions), -1.0),
+        "overstay": np.zeros((count, regions)),
+        "taper": np.zeros((count, regions)),
         "horizon": np.array(HORIZON_S[:horizons]),
         "ahead": np.zeros((count, nodes, horizons)),
         "curve": np.ascontiguousarray(profile.curve, np.float64),
@@ -185,7 +187,7 @@ def set_lending(
     if estimate:
         share = float(world.limit[0, 0]) if math.isnan(limit) else limit
         set_limit(world, 0, -1, share, estimate_of(estimate))
-    set_care(world, 0, -1, math.nan, patience_s)
+    set_care(world, 0, -1, math.nan, patience_s, math.nan, math.nan)
     return world
 
 
@@ -193,7 +195,10 @@ def obey(world: World, decision: Limit) -> None:
     """Set the limit of a region, and what else the decision says."""
     kind = estimate_of(decision.estimate)
     set_limit(world, 0, decision.region, float(decision.share), kind)
-    set_care(world, 0, decision.region, float(decision.margin), float(decision.patience_s))
+    set_care(
+        world, 0, decision.region, float(decision.margin), float(decision.patience_s),
+        float(decision.overstay), float(decision.taper),
+    )  # fmt: skip
 
 
 def lending_of(rule: Rule) -> dict[str, Any]:

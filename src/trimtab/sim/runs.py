@@ -51,6 +51,9 @@ def occupy_node(w, c, node, job, shape, count, sign):
             lay_out(w, c, node)
         else:
             state.batch += sign * count
+            left = sign < 0 and w.overstay[c, w.nodes[c, node].region] > 0.0
+            if left and w.head[c].varies == 1:  # its room counted as free later on
+                lay_out(w, c, node)
     change_load(w, c, node, sign * used, sign * draw)
 
 

@@ -96,7 +96,10 @@ def test_a_cluster_that_lends_nothing_refuses_feedback():
         (Limit(0.9, estimate="p96"), "limit: there is no estimate 'p96'"),
         (Limit(-1.0), "limit: -1.0 is not a share of a node, 0 to 2"),
         (Limit(np.nan), "limit: nan is not a share of a node, 0 to 2"),
-        (Limit(0.9, margin=np.inf), "limit: margin and patience_s are not finite numbers"),
+        (
+            Limit(0.9, taper=np.inf),
+            "limit: margin, patience_s, overstay and taper are not finite numbers",
+        ),
     ],
 )
 def test_a_limit_that_means_nothing_is_refused_with_the_reason(limit, why):

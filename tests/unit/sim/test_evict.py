@@ -63,9 +63,10 @@ def test_a_job_whose_time_is_lost_leaves_at_once():
 def test_patience_is_of_a_region_and_shows():
     jobs, machine = scene(300.0)
     world = Logged(jobs, machine)
-    world.apply(Limit(0.9, patience_s=7.0, margin=1.5))
+    world.apply(Limit(0.9, patience_s=7.0, margin=1.5, overstay=1.2, taper=0.01))
     seen = world.snapshot()
     assert seen.patience_s.tolist() == [7.0] and seen.margin.tolist() == [1.5]
+    assert seen.overstay.tolist() == [1.2] and seen.taper.tolist() == [0.01]
     world.apply(Limit(0.8))
     assert world.snapshot().patience_s.tolist() == [7.0]  # NaN leaves it
     for wrong in (Limit(0.9, margin=np.inf), Limit(0.9, patience_s=np.inf)):

@@ -10,6 +10,7 @@ from trimtab.build import cluster, workload
 from trimtab.core import Lending, Limit, Start, Status, What
 from trimtab.errors import TraceError
 from trimtab.policies.rule import RulePolicy
+from trimtab.run import run
 from trimtab.sim.lending import ahead_max, peaks, service_use
 from trimtab.sim.world import Models
 from trimtab.testing.look import copied
@@ -227,8 +228,8 @@ def test_cores_and_work_are_conserved(seed):
             world.apply(decision)
         snapshot = world.snapshot()
         booked = np.zeros(len(machine))
-        for run in snapshot.running:
-            job, piece = snapshot.runs["job"][run], snapshot.runs["piece"][run]
+        for row in snapshot.running:
+            job, piece = snapshot.runs["job"][row], snapshot.runs["piece"][row]
             while piece >= 0 and jobs.truth["service"][job] == 0:
                 node = snapshot.pieces["node"][piece]
                 booked[node] += demand[job] * snapshot.pieces["count"][piece]
@@ -268,3 +269,33 @@ def test_models_can_leave_out_that_load_slows_down():
     while world.wait() is not None:
         pass
     assert world.ends()[1] == STEP_S + 60.0
+
+
+@pytest.mark.parametrize(
+    ("overstay", "start_s"),
+    [
+        (0.0, 60.0),  # its room is A's for good: B begins when A ends
+        (1.0, 20.0),  # A leaves in 40 s, and services come back in 80
+        (2.0, 60.0),  # A may be there for 90 s more
+    ],
+)
+def test_room_counts_as_free_once_who_has_it_will_have_left(overstay, start_s):
+    # 10 cores; the service uses 2, from second 100 on 8. A: 3 cores from 10 to 60. B: 2 from 20 on,
+    # for 200 s: 8 + 3 + 2 are too many.
+    jobs = served([0.25] * 10 + [1.0] * 30, [3.0, 2.0], [10.0, 20.0], [50.0, 200.0])
+    world = Logged(jobs, lending(grace_s=np.inf))
+    world.apply(Limit(1.0, estimate="oracle", overstay=overstay))
+    run(world, RulePolicy("fcfs"))
+    assert world.starts()[1:] == [10.0, start_s]
+
+
+def test_a_limit_tapers_off_for_longer_horizons():
+    # 8 of 10 cores are lent for 10 s, for 30 s an eighth of the node less
+    jobs = served([0.25] * 40, [7.5, 7.5], [0.0, 0.0], [30.0, 10.0])
+    world = Logged(jobs, lending())
+    world.apply(Limit(1.0, estimate="oracle", taper=0.125))
+    world.apply(Limit(1.0))  # NaN leaves it
+    assert world.snapshot().ahead[0].tolist() == [0.0, 1.25, 2.5, 3.75, 5.0, 6.25]
+    world.wait()
+    assert world.apply(Start(1, (0,))).what == What.REFUSED
+    assert world.apply(Start(2, (0,))).what == What.PLACED

@@ -41,6 +41,9 @@ finished stays in `kept`, and the same command goes on from there
 
 `trimtab reproduce hierarchy --quick` — the hierarchy, its peers, rules and ablations at equal harm
 
+`trimtab reproduce hierarchy --only figures --out kept --data work=prepared` — Figures 1 and 3, as
+pictures in `kept`
+
 `trimtab reproduce hierarchy --data own=bitbrains.tar.xz,daily=cluster_usage.csv,work=prepared` —
 on recorded use and work
 
@@ -155,13 +158,18 @@ def reproduce(
     # some measure a machine that others would disturb
     found = run_trials(trials, getattr(module, "WORKERS", workers), keep)
     measured = {**module.outcome(setup, found), "command": command_line()}
+    figures = measured.pop("figures", {})
     if json_file:
         write_json(json_file, measured)
     if json_file != "-":
         show(measured, module.NOTES)
+    if figures and keep is not None:
+        from trimtab.cli.reproduce.figures import write_figures
+
+        say(f"figures: {' '.join(map(str, write_figures(figures, keep)))}")
     if report is not None:
         title = getattr(module, "TITLE", f"{paper}: the paper's table beside ours")
-        write_page(report, title, measured, module.NOTES)
+        write_page(report, title, measured, module.NOTES, figures)
         say(f"report: {report}")
 
 
@@ -236,8 +244,10 @@ def show_claims(claims: Sequence[Mapping[str, Any]]) -> None:
 
 
 def write_page(
-    path: Path, title: str, measured: Mapping[str, Any], notes: Mapping[str, str]
-) -> None:
+    path: Path, title: str, measured: Mapping[str, Any], notes: Mapping[str, str],
+    figures: Mapping[str, Any] | None = None,
+) -> None:  # fmt: skip
+    from trimtab.cli.reproduce.figures import on_page
     from trimtab.cli.reproduce.views import curves, frontiers, views
     from trimtab.report.pages.reproduced import write_reproduced
 
@@ -253,6 +263,7 @@ def write_page(
         },
         curves=curves(measured["tables"]),
         frontiers=frontiers(measured["tables"]),
+        figures=on_page(figures or {}),
         sections=[(view.title, notes.get(view.table, ""), view.head, view.lines)
                   for view in views(measured["tables"])],
         claims=verdicts,

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from trimtab.units import figures, three_digits
-
-Row = Mapping[str, Any]
-MILLION = 1e6
+from trimtab.cli.reproduce.cells import CELLS, Row
 
 
 class View(NamedTuple):
@@ -221,6 +218,17 @@ VIEWS = (
     ),
     View("hierarchy", "cost over others'", ("policy",), ("harm",), (), "scene", None, "ratio"),
     View(
+        "preparation",
+        "figure 1: jumps before and after preparation",
+        ("policy",),
+        ("metric",),
+        (),
+        each="arm",
+        cell="number",
+    ),
+    View("alignment", "goals read off workers' acts", ("policy",), ("metric",), (), cell="number"),
+    View("coupling", "figure 3: load, what answers", ("policy",), ("metric",), (), cell="ends"),
+    View(
         "openb",
         "GPU allocation in % when 130 % have arrived (published)",
         ("arm",),
@@ -400,74 +408,6 @@ def spread(rows: Sequence[Row], view: View, title: str) -> Shown:
     # spaces, so that a terminal may break a long name
     heads = [" ".join(over).replace("_", " ") for over in across]
     return Shown(title, view.table, [*view.down, *heads], lines)
-
-
-def _plain(rows: Sequence[Row]) -> str:
-    row = rows[0]
-    if row["ours"] is None:
-        return "-"
-    size, unit = (MILLION, " M") if row["ours"] >= MILLION else (1.0, "")
-    if row["low"] == 0 and row["high"] > 2 * row["ours"]:
-        # cut off at 0: half of what is left would be too small, and would reach below 0
-        return f"{figures(row['ours'] / size)} [0, {figures(row['high'] / size)}]{unit}"
-    half = None if row["low"] is None else (row["high"] - row["low"]) / 2
-    return f"{figures(row['ours'] / size, half and half / size)}{unit}"
-
-
-def _ratio(rows: Sequence[Row]) -> str:
-    row = rows[0]
-    if row["ours"] is None:
-        return "-"
-    ends = "" if row["low"] is None else f" [{row['low']:.2f}, {row['high']:.2f}]"
-    return f"{row['ours']:.3f}{ends}"
-
-
-def _beside(rows: Sequence[Row]) -> str:
-    row = rows[0]
-    if row["paper"] is None:
-        return _number(row["ours"])
-    return f"{_number(row['paper'])} | {_number(row['ours'])}"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else three_digits(value)
-
-
-def _score(rows: Sequence[Row]) -> str:
-    of = {row["metric"]: row["ours"] for row in rows}
-    return f"{of['hyperscore']:.1f} ({of['v']:.2f})"
-
-
-def _points(rows: Sequence[Row]) -> str:
-    row = rows[0]
-    if row["ours"] is None:
-        return "-"
-    half = "" if row["low"] is None else f" ± {row['high'] - row['ours']:.2f}"
-    return f"{row['ours']:.2f}{half}"
-
-
-def _and_paper(rows: Sequence[Row]) -> str:
-    row = rows[0]
-    if row["ours"] is None:
-        return "-"
-    places = 0 if abs(row["ours"]) >= 1000 else 2 if abs(row["ours"]) >= 10 else 3
-    half = "" if row["low"] is None else f" ± {row['high'] - row['ours']:.{places}f}"
-    paper = "" if row["paper"] is None else f" ({row['paper']:g})"
-    return f"{row['ours']:.{places}f}{half}{paper}"
-
-
-CELLS: dict[str, Callable[[Sequence[Row]], str]] = {
-    "number": lambda rows: _number(rows[0]["ours"]),
-    "plain": _plain,
-    "points": _points,
-    "ratio": _ratio,
-    "and_paper": _and_paper,
-    "beside": _beside,
-    "score": _score,
-    "standing": lambda rows: (
-        _ratio(rows) if rows[0]["metric"] == "cost" else _number(rows[0]["ours"])
-    ),
-}
 
 
 def frontiers(

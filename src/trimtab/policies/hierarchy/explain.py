@@ -55,6 +55,8 @@ class Why(NamedTuple):
     limit: float
     margin: float
     patience_s: float
+    overstay: float
+    taper: float
     estimate: str
     guard: str  # why the best rule acted instead, "" = it did not
 
@@ -137,5 +139,7 @@ def _why(
         float(snapshot.limit[region]) if lends else 1.0,
         float(snapshot.margin[region]) if lends else 0.0,
         float(snapshot.patience_s[region]) if lends else -1.0,
+        float(snapshot.overstay[region]) if lends else 0.0,
+        float(snapshot.taper[region]) if lends else 0.0,
         snapshot.estimate, look.guard if look else "",
     )  # fmt: skip

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from trimtab.arrays import Array
 from trimtab.errors import PolicyError
+from trimtab.policies.hierarchy.alignment import reading
 from trimtab.policies.hierarchy.goals import GOALS
 from trimtab.policies.hierarchy.manager import FILE, Manager, write_manager
 from trimtab.policies.hierarchy.rollouts import examples
@@ -80,6 +81,7 @@ class Progress(NamedTuple):
     margin: float
     change: float  # of the log of the cost on the validation scenes, harm priced
     change_se: float
+    aligned: float  # share of goals, drawn at random, that are told from what workers do
     wall_s: float
 
 
@@ -118,19 +120,23 @@ def train_manager(
     judged = rolls["scene"] >= HELD_SEED
     net = fitted(rolls, ~judged, on, seed)
     loss, explained, promised = judgement(net, rolls, judged)
-    manager = net.manager(
-        NONE, {"settings": made, "command": command, "explained": explained, "worth": worths(rolls)}
-    )
+    aligned = reading(
+        trace, read_orders(on.orders), scenes=min(on.steps, 8), held=min(on.held, 4),
+        machines=on.machines, seed=seed, workers=on.workers or os.cpu_count() or 1,
+    )  # fmt: skip
+    about = {"explained": explained, "worth": worths(rolls), "alignment": aligned.told()}
+    manager = net.manager(NONE, {"settings": made, "command": command, **about})
     margin, change, change_se = chosen(manager, trace, on, seed)
     write_manager(out / FILE, net.manager(margin, {**manager.made, "change": change}))
     wall_s = time.perf_counter() - began_s
-    yield Progress(on.steps, on.steps, loss, explained, promised, margin, change, change_se, wall_s)
+    told = (loss, explained, promised, margin, change, change_se, aligned.accuracy)
+    yield Progress(on.steps, on.steps, *told, wall_s)
 
 
 def rolling(step: int, steps: int, wall_s: float) -> Progress:
     """How far it is while rollouts come in."""
     nan = math.nan
-    return Progress(step, steps, nan, nan, nan, nan, nan, nan, wall_s)
+    return Progress(step, steps, nan, nan, nan, nan, nan, nan, nan, wall_s)
 
 
 def rolled(asked: tuple[str, str, int, Settings]) -> dict[str, Array]:

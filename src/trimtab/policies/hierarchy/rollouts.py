@@ -75,7 +75,7 @@ def examples(
         sight, memory = look(view, known, memory)
         plain = counted(until(copied(world), now_s + WATCHED_S), stage)
         for g in rng.choice(count, min(regions, count), replace=False).tolist():
-            for number, goal in enumerate(GOALS):
+            for number, goal in enumerate(orders.goals):
                 if number == KEEP:
                     continue
                 branch = copied(world)
@@ -92,7 +92,9 @@ def follow(world: World, region: int, orders: Orders, goal: Goal) -> None:
     """Give a region the orders of a goal."""
     set_limit(world, 0, region, orders.limit + goal.limit, SAME)
     patience_s = orders.patience_s if math.isnan(goal.patience_s) else goal.patience_s
-    set_care(world, 0, region, orders.margin + goal.margin, patience_s)
+    set_care(
+        world, 0, region, orders.margin + goal.margin, patience_s, orders.overstay, orders.taper
+    )
     world.worker[0, region] = orders.worker[0]
     for at, name in zip(AT, MOVES):
         world.worker[0, region, at] += getattr(goal, name)

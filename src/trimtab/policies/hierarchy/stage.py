@@ -39,22 +39,27 @@ class Stage:
     cluster: Cluster
     models: Models
 
-    def world(self, orders: Orders) -> World:
-        """Laid out at its beginning, under these orders in every region."""
+    def world(self, orders: Orders, log: int = 0) -> World:
+        """Laid out at its beginning, under these orders in every region; `log` = rows of it."""
         worker = np.tile(orders.worker, (len(self.cluster.regions), 1))
         world = make_world(
-            [self.work], [self.cluster], self.scene.profile, self.models, worker=worker
+            [self.work], [self.cluster], self.scene.profile, self.models, log=log, worker=worker
         )
         loop.set_rank(world, 0, parse(RULE).order)
         kernel.reset(world, 0)
         set_limit(world, 0, -1, orders.limit, estimate_of(orders.estimate))
-        set_care(world, 0, -1, orders.margin, orders.patience_s)
+        care = (orders.margin, orders.patience_s, orders.overstay, orders.taper)
+        set_care(world, 0, -1, *care)
         return world
 
     def played(self, orders: Orders, manager: Manager | None = None) -> tuple[float, float]:
         """The log of the cost and the share of added harm under these orders."""
-        steering = Steering(orders, manager)
-        world = run_world(self.world(orders), parse(RULE), None, steering, self.scene.profile)
+        world = self.world(orders)
+        if manager is None:  # nobody looks, which saves time, unless some job never fits
+            world = run_world(world, parse(RULE))
+        if manager is not None or int(world.head[0]["waiting"]):
+            steering = Steering(orders, manager)
+            world = run_world(self.world(orders), parse(RULE), None, steering, self.scene.profile)
         if int(world.head[0]["waiting"]):
             return WORST
         found = self.measured(world)
@@ -97,12 +102,16 @@ class Drawn(NamedTuple):
 
     def laid(self) -> Drawn:
         """The same, once this process has laid it out."""
-        _laid_out(self)
+        self.stage()
         return self
+
+    def stage(self) -> Stage:
+        """The scene, laid out once in each process."""
+        return _laid_out(self)
 
     def played(self, orders: Orders, manager: Manager | None = None) -> tuple[float, float]:
         """As of `Stage`."""
-        return _laid_out(self).played(orders, manager)
+        return self.stage().played(orders, manager)
 
 
 @cache

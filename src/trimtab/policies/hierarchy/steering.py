@@ -84,7 +84,9 @@ class Steering:
         self._lenient = self._lenience(view)
         if guard:
             self.worker = np.tile(SWIFT, (regions, 1))
-            return [Limit(RULE_LIMIT, g, RULE_ESTIMATE, 0.0, -1.0) for g in range(regions)]
+            return [
+                Limit(RULE_LIMIT, g, RULE_ESTIMATE, 0.0, -1.0, 0.0, 0.0) for g in range(regions)
+            ]
         return self._orders(goals, regions)
 
     def _goals(self, view: Any) -> tuple[Array, Array, str]:
@@ -131,11 +133,12 @@ class Steering:
         back = len(self.looks) > 1 and self.looks[-2].guard != ""  # the rule acted before
         made = []
         for g, mine in enumerate(orders):
-            goal = GOALS[int(goals[g])]
+            goal = mine.goals[int(goals[g])]
             for at, name in zip(AT, MOVES):
                 self.worker[g, at] += getattr(goal, name)
             patience_s = mine.patience_s if math.isnan(goal.patience_s) else goal.patience_s
             share = min(mine.limit + goal.limit + self._lenient, MOST)
             margin = mine.margin + goal.margin
-            made.append(Limit(share, g, mine.estimate if back else "", margin, patience_s))
+            estimate, rest = mine.estimate if back else "", (mine.overstay, mine.taper)
+            made.append(Limit(share, g, estimate, margin, patience_s, *rest))
         return made

@@ -13,6 +13,8 @@ import numpy as np
 from trimtab.arrays import Array
 from trimtab.errors import PolicyError, UnknownName
 from trimtab.files import write_whole
+from trimtab.policies.hierarchy.goals import GOALS, Goal, goals_in
+from trimtab.policies.hierarchy.goals import told as told_goals
 from trimtab.rules import compat
 from trimtab.rules.compat import SHIPPED, WEIGHTS, weights_in
 from trimtab.rules.held import held_in, made_by, remedy
@@ -20,11 +22,14 @@ from trimtab.rules.names import MOST_LIMIT, parse
 
 LEARNER = compat.LEARNER
 FILE = SHIPPED.name
-CARE = ("limit", "margin", "patience_s")
+BOUNDS = {  # of what is set for a region
+    **{"limit": (0.0, MOST_LIMIT), "margin": (-10.0, 10.0), "patience_s": (-1.0, math.inf)},
+    **{"overstay": (0.0, 10.0), "taper": (-0.1, 0.1)},
+}
 WITHOUT = ("encoder", "manager", "compatibility", "alignment")  # the ablations
 # what is searched for, and how far a step of it goes; log_patience is of its decimal logarithm
 WIDTHS = {
-    **{"limit": 0.03, "margin": 0.4, "log_patience": 0.5},
+    **{"limit": 0.03, "margin": 0.4, "log_patience": 0.5, "overstay": 0.25, "taper": 0.005},
     **{"cosine": 0.1, "now": 0.2, "peak": 0.2, "speed": 0.2, "general": 0.2, "memory": 0.1},
 }
 MATCHING = ("cosine", "speed", "neighbours", "general", "memory")  # terms of compatibility
@@ -39,9 +44,12 @@ class Orders:
     limit: float
     margin: float
     patience_s: float
+    overstay: float
+    taper: float
     worker: Array  # (1, weights) of rules.compat
     estimate: str = "encoder"  # how services' use is foreseen
     off: str = ""  # of WITHOUT
+    goals: tuple[Goal, ...] = GOALS
 
     def without(self, part: str) -> Orders:
         """The ablation that lacks a part."""
@@ -66,23 +74,25 @@ class Orders:
     def free(self) -> tuple[tuple[str, ...], Array]:
         """What a search may move, and by how much in a step."""
         fixed: tuple[str, ...] = MATCHING if self.off == "compatibility" else ()
-        fixed = ("margin",) if self.off == "encoder" else fixed
+        fixed = ("margin", "overstay", "taper") if self.off == "encoder" else fixed
         names = tuple(name for name in WIDTHS if name not in fixed)
         return names, np.array([WIDTHS[name] for name in names])
 
     def moved(self, names: tuple[str, ...], by: Array) -> Orders:
         """The same with these numbers changed by so much, each within its bounds."""
-        worker, care = self.worker.copy(), {name: getattr(self, name) for name in CARE}
+        worker, care = self.worker.copy(), {name: getattr(self, name) for name in BOUNDS}
         for name, step in zip(names, by.tolist()):
             if name == "log_patience":
                 longer = 10.0 ** min(max(step, -6.0), 6.0)
                 care["patience_s"] = min(max(care["patience_s"] * longer, 0.1), LONGEST_S)
-            elif name in CARE:
+            elif name in BOUNDS:
                 care[name] += step
             else:
                 worker[:, list(WEIGHTS).index(name)] += step
         care["limit"] = min(max(care["limit"], 0.3), 1.2)
         care["margin"] = min(max(care["margin"], -2.0), 6.0)
+        care["overstay"] = min(max(care["overstay"], 0.25), 4.0)
+        care["taper"] = min(max(care["taper"], -0.03), 0.03)
         return replace(self, worker=worker, **care)
 
 
@@ -99,15 +109,15 @@ def read_orders(path: str | Path = "", without: str = "") -> Orders:
 
 def _orders(held: dict[str, Any], place: Path) -> Orders:
     given = held.get("care")
-    if not isinstance(given, dict) or list(given) != list(CARE):
-        raise PolicyError(f"{place}: care is not {', '.join(CARE)} in turn; {remedy(LEARNER)}")
-    for name, low, high in (("limit", 0.0, MOST_LIMIT), ("margin", -10.0, 10.0),
-                            ("patience_s", -1.0, math.inf)):  # fmt: skip
+    if not isinstance(given, dict) or list(given) != list(BOUNDS):
+        raise PolicyError(f"{place}: care is not {', '.join(BOUNDS)} in turn; {remedy(LEARNER)}")
+    for name, (low, high) in BOUNDS.items():
         value = given[name]
         if type(value) not in (int, float) or not low <= value <= high:
             raise PolicyError(f"{place}: care.{name}={value!r} is not in {low:g}..{high:g}; "
                               f"{remedy(LEARNER)}")  # fmt: skip
-    return Orders(**given, worker=weights_in(held, str(place)))
+    goals = goals_in(held, str(place), remedy(LEARNER))
+    return Orders(**given, worker=weights_in(held, str(place)), goals=goals)
 
 
 def write_orders(path: str | Path, orders: Orders, **about: Any) -> None:
@@ -119,7 +129,16 @@ def write_orders(path: str | Path, orders: Orders, **about: Any) -> None:
     write_whole(path, json.dumps(held, indent=1) + "\n")
 
 
+def write_goals(path: Path, orders: Orders, **about: Any) -> None:
+    """Write the goals of orders into the file of the hierarchy, beside all else that it holds."""
+    held = (
+        held_in(path, LEARNER) if path.is_file() else {"made_by": made_by(LEARNER), **_told(orders)}
+    )
+    held |= {"goals": told_goals(orders.goals), "goals_made": about}
+    write_whole(path, json.dumps(held, indent=1) + "\n")
+
+
 def _told(orders: Orders) -> dict[str, Any]:
-    care = {name: round(float(getattr(orders, name)), 6) for name in CARE}
+    care = {name: round(float(getattr(orders, name)), 6) for name in BOUNDS}
     worker = {name: round(float(v), 6) for name, v in zip(WEIGHTS, orders.worker[0])}
-    return {"care": care, "worker": worker}
+    return {"care": care, "worker": worker, "goals": told_goals(orders.goals)}

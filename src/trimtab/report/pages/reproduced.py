@@ -30,8 +30,11 @@ def write_reproduced(
     sections: Sequence[Section],
     claims: Sequence[tuple[str, str, str]],
     frontiers: Mapping[str, Mapping[str, Curve]] | None = None,
+    figures: Mapping[str, str] | None = None,
 ) -> None:
-    """Write the page, whole or not at all. `curves` are by arm and policy, `frontiers` by scene."""
+    """Write the page, whole or not at all. `curves` are by arm and policy, `frontiers` by scene;
+    `figures` are the paper's own by title, as SVG.
+    """
     parts = [
         f"<header><div><h1>{escape(title)}</h1>"
         f"{listed({key: escape(value) for key, value in facts.items()})}</div></header><main>",
@@ -51,6 +54,8 @@ def write_reproduced(
             "<h2>Cost by harm</h2>",
             figure(by_harm(frontiers), "Cost by added harm", caption),
         ]
+    for name, drawn in (figures or {}).items():
+        parts += [f"<h2>{escape(name)}</h2>", figure(drawn, name, "")]
     parts.append("<h2>Tables</h2>")
     before = ""
     for name, note, head, lines in sections:

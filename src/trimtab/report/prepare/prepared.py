@@ -17,21 +17,26 @@ from trimtab.report.prepare.prepared_figures import (
     Work,
     beside_published,
     figures,
-    manifest_of,
     mean_imbalance,
-    numbers,
-    opened,
     quantile_rows,
     rates_by_hour,
     read_work,
     region_names,
-    roughness,
 )
-from trimtab.report.prepare.prepared_plots import Line, line
 from trimtab.traces.alibaba2018.published import PUBLISHED
+from trimtab.traces.prepare.result import (
+    Line,
+    before_and_after,
+    line,
+    manifest_of,
+    numbers,
+    opened,
+    roughness,
+    span_s,
+)
 from trimtab.traces.prepare.route import BEFORE_S
 from trimtab.traces.prepare.rules import ABNORMAL, CAPACITY, DUPLICATE, MISSING, RULES
-from trimtab.units import duration, number, percent, unit
+from trimtab.units import duration, number, percent
 
 __all__ = ["quantile_rows", "write_prepared_report"]
 
@@ -141,27 +146,11 @@ def _notes(manifest: Mapping[str, Any]) -> list[str]:
 def _before_and_after(folder: Path, manifest: Mapping[str, Any]) -> str:
     """Four series as they were recorded and as they are now, and how far both jump."""
     title = "<h2>Before and after</h2>"
-    span_s, window_s = _span_s(manifest), manifest["options"]["window_s"]
-    found = {
-        name: numbers(folder / "cluster.parquet", name)
-        for name in ("time_s", "cpu", "mem", "start_wait_s", "started", "cpu_sd")
-    }
-    if not len(found["time_s"]):
+    window_s = manifest["options"]["window_s"]
+    panels = before_and_after(folder)
+    if not panels:
         return f'{title}<p class="faint">No machines were given: there is no load to show.</p>'
-    wait_s = np.where(found["started"] > 0, found["start_wait_s"], np.nan)
-    size_s, named = unit("time", wait_s[np.isfinite(wait_s)].tolist())
-    after = {"CPU use (%)": 100 * found["cpu"], "Memory use (%)": 100 * found["mem"]}
-    after[f"Mean wait of batch instances that start ({named})"] = wait_s / size_s
-    after["CPU use: standard deviation between machines (%)"] = 100 * found["cpu_sd"]
-    columns = (("cpu", 100), ("mem", 100), ("wait_s", 1 / size_s), ("cpu_sd", 100))
-    panels = {
-        name: [
-            *_recorded(folder, column, scale, span_s),
-            line("after", found["time_s"], values, window_s),
-        ]
-        for (name, values), (column, scale) in zip(after.items(), columns)
-    }
-    drawn = plots.before_and_after(panels, span_s)
+    drawn = plots.before_and_after(panels, span_s(manifest))
     caption = (
         f"Grey: as recorded, dirt and all, means every {BEFORE_S:g} s. Blue: clean, in windows of"
         f" {window_s:g} s. A gap breaks the line. Where points are denser than the plot, it shows"
@@ -180,16 +169,6 @@ def _before_and_after(folder: Path, manifest: Mapping[str, Any]) -> str:
     )
 
 
-def _recorded(folder: Path, name: str, scale: float, span_s: tuple[float, float]) -> list[Line]:
-    """The raw series of that name inside the windows, if there is one."""
-    time_s = numbers(folder / "raw.parquet", "time_s")
-    inside = (time_s >= span_s[0]) & (time_s < span_s[1])
-    value = scale * numbers(folder / "raw.parquet", name)[inside]
-    if not np.isfinite(value).any():
-        return []
-    return [line("before", time_s[inside], value, BEFORE_S)]
-
-
 def _jumps(name: str, lines: Sequence[Line], apart: int) -> tuple[str, ...]:
     """A row of the table: deviation of differences before, before at the step of after, after."""
     after = roughness(lines[-1].value)
@@ -205,11 +184,11 @@ def _load(folder: Path, manifest: Mapping[str, Any]) -> str:
     region, cpu = (numbers(folder / "region.parquet", name) for name in ("region", "cpu"))
     if not len(region):
         return ""
-    span_s, window_s = _span_s(manifest), manifest["options"]["window_s"]
+    within_s, window_s = span_s(manifest), manifest["options"]["window_s"]
     members = int(region.max()) + 1
     grid, width = plots.averaged(cpu.reshape(-1, members).T)
     step_s = width * window_s
-    drawn = plots.heat(grid, region_names(folder, members), span_s, step_s, "regions")
+    drawn = plots.heat(grid, region_names(folder, members), within_s, step_s, "regions")
     caption = f"CPU use a region, means over {duration(step_s)} each. Grey: no sample."
     time_s, competition, gap = (
         numbers(folder / "cluster.parquet", name) for name in ("time_s", "competition", "gap")
@@ -221,7 +200,7 @@ def _load(folder: Path, manifest: Mapping[str, Any]) -> str:
         "Gaps: machines without a sample, %": gap,
     }
     lines = {name: line("", time_s, 100 * values, window_s) for name, values in told.items()}
-    over = plots.stacked(lines, span_s, "load")
+    over = plots.stacked(lines, within_s, "load")
     missing = float(np.nanmean(gap))
     return (
         f"<h2>Load</h2><h3>By region</h3>{figure(drawn, 'CPU use by region over time', caption)}"
@@ -358,8 +337,3 @@ def _files(folder: Path) -> str:
         f"<details><summary>The {len(FEATURES)} features of the load</summary>"
         f'<div class="words">{about}</div></details>'
     )
-
-
-def _span_s(manifest: Mapping[str, Any]) -> tuple[float, float]:
-    windows, window_s = manifest["windows"], manifest["options"]["window_s"]
-    return windows["first"] * window_s, (windows["first"] + windows["count"]) * window_s

@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from trimtab.arrays import Array
-from trimtab.errors import TraceError
-from trimtab.traces import MADE_BY, MANIFEST, is_prepared
 from trimtab.traces.alibaba2018.published import PUBLISHED
 from trimtab.traces.alibaba2018.statistics import job_shape, quantiles
+from trimtab.traces.prepare.result import manifest_of, numbers, opened
 from trimtab.traces.readers.parquet import KEY
 
 DAY_S = 86_400
@@ -44,34 +42,6 @@ class Work(NamedTuple):
     def column(self, name: str) -> Array:
         """(tasks,) one more column of the file."""
         return numbers(self.path, name)[self.is_task]
-
-
-def manifest_of(folder: Path) -> dict[str, Any]:
-    """What was prepared and how; an error where nothing was."""
-    if not is_prepared(folder):
-        raise TraceError(
-            f"{folder / MANIFEST}: is not there or not of a prepared trace; give the folder that "
-            f"`{MADE_BY}` wrote, after it has finished"
-        )
-    manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
-    return manifest
-
-
-def opened(path: Path) -> pq.ParquetFile:
-    try:
-        return pq.ParquetFile(path)
-    except pa.ArrowInvalid as error:
-        raise TraceError(
-            f"{path}: is no whole Parquet file ({error}); delete its folder and prepare it again"
-        ) from None
-
-
-def numbers(path: Path, name: str) -> Array:
-    """One column, null = NaN; nothing of a file that is not there."""
-    if not path.exists():
-        return np.zeros(0)
-    with opened(path) as file:
-        return file.read([name])[name].to_numpy()
 
 
 def read_work(folder: Path) -> Work | None:
@@ -148,13 +118,6 @@ def region_names(folder: Path, regions: int) -> list[str]:
     table = pq.read_table(path, columns=["region", "region_name"])
     names = dict(zip(table["region"].to_pylist(), table["region_name"].to_pylist()))
     return [f"domain-{names.get(region, region)}" for region in range(regions)]
-
-
-def roughness(values: Array, apart: int = 1) -> float:
-    """Standard deviation of differences between values `apart` places from each other."""
-    change = values[apart:] - values[:-apart]
-    change = change[np.isfinite(change)]
-    return float(change.std()) if len(change) else np.nan
 
 
 def quantile_rows(folder: Path) -> list[tuple[str, float, float]]:

@@ -8,41 +8,24 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator, PercentFormatter
 
 from trimtab.arrays import Array
 from trimtab.report.colours import DOWN, FAINT, PALETTE
 from trimtab.report.drawing import STYLE, WIDTH_IN, blank, svg
+from trimtab.traces.prepare.result import Line
 from trimtab.units import axis_unit
 
 COLUMNS = 400  # of a plot over time
 SPLIT_COLOURS = {"train": PALETTE[0], "validation": PALETTE[4], "test": PALETTE[2], "purged": DOWN}
 LEFT_IN, RIGHT_IN, ROW_IN = 0.95, 0.75, 0.135  # of the plots of the load, which line up
 SHARES = np.concatenate((np.linspace(0, 0.98, 99), np.linspace(0.981, 1.0, 20)))
-
-
-class Line(NamedTuple):
-    """A series on an even grid of times."""
-
-    name: str
-    first_s: float
-    step_s: float
-    value: Array  # (T,) NaN = gap
-
-
-def line(name: str, time_s: Array, value: Array, step_s: float) -> Line:
-    """Values at some of the times of a grid; the times that are left out become gaps."""
-    if not len(time_s):
-        return Line(name, 0.0, step_s, np.zeros(0))
-    at = np.rint(time_s / step_s).astype(np.int64)
-    grid = np.full(int(at.max() - at.min()) + 1, np.nan)
-    grid[at - at.min()] = value
-    return Line(name, float(at.min()) * step_s, step_s, grid)
 
 
 def binned(values: Array, columns: int = COLUMNS) -> tuple[Array, int]:
@@ -80,6 +63,12 @@ def thinned(of: Line, columns: int = COLUMNS) -> tuple[Array, Array]:
 def before_and_after(
     panels: Mapping[str, Sequence[Line]], span_s: tuple[float, float], name: str = "before"
 ) -> str:
+    return svg(before_and_after_figure(panels, span_s), name)
+
+
+def before_and_after_figure(
+    panels: Mapping[str, Sequence[Line]], span_s: tuple[float, float]
+) -> Figure:
     """Two panels a row, the recorded series in grey beneath the clean one."""
     rows = -(-len(panels) // 2)
     with matplotlib.rc_context(STYLE | {"path.simplify": False}):
@@ -99,7 +88,7 @@ def before_and_after(
             axes[0, 0].plot([], [], color=colour, label=label, linewidth=2.2)
         figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="upper left", ncols=2,
                       bbox_to_anchor=(0.06, 1.0))  # fmt: skip
-        return svg(figure, name)
+        return figure
 
 
 def stacked(lines: Mapping[str, Line], span_s: tuple[float, float], name: str) -> str:

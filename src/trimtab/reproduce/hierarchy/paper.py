@@ -15,6 +15,7 @@ from typing import Any
 from trimtab.claims import as_rows
 from trimtab.errors import UnknownName
 from trimtab.reproduce.frontier import Point, at_harm, beside, best_of, cost_row, points, sweeps
+from trimtab.reproduce.hierarchy import alignment, coupling, figures
 from trimtab.reproduce.hierarchy.claims import claims
 from trimtab.reproduce.options import Options
 from trimtab.reproduce.tables import Row, mean_row
@@ -53,6 +54,8 @@ MTBF_S = 100_000.0  # of a machine: one of 72 fails every 23 minutes
 FIRST_SEED = 1000
 HARMS = (0.003, 0.01, 0.03)
 SHOWN_AT = 0.01  # of harm, for the paper's tables
+FIGURES, ALIGNMENT = "figures", "alignment"  # the parts that are no load
+FIGURE_LOAD, SMALL = 0.9, "machines=24,regions=3"
 TITLE = "Hierarchical orchestration: the paper's tables beside ours"
 NOTES = {
     "equal-harm": (
@@ -66,31 +69,76 @@ NOTES = {
         "the methods and the gains between them, not the figures."
     ),
     "hierarchy": "Cost of the hierarchy as a ratio to each of the others: below 1 is ahead.",
+    "preparation": (
+        "Standard deviation of the difference between neighbouring points. Averaged: as recorded, "
+        "dirt and all, over the windows of the prepared series; what is below that is cleaning."
+    ),
+    "alignment": (
+        "Goals drawn at random for each region and look, told by a softmax from what its workers "
+        "did until the next look, on scenes of other days than those fitted to. In nats."
+    ),
+    "coupling": (
+        "Correlation of the quick part of two series over all runs, at the lag at which it is "
+        "largest, with 95 % intervals; a peak within chance says nothing. A - never moves: the "
+        "manager that ships leaves limits alone."
+    ),
 }
 
 
 @dataclass(frozen=True)
 class Setup(Options):
     """10 seeds at three loads, 2 of small scenes at one where it shall be quick. `parts` are loads
-    such as 0.9; `data` are settings of the scene: own=FILE,daily=FILE,work=FOLDER.
+    such as 0.9, figures and alignment; `data` are settings of the scene: own=FILE,daily=FILE,
+    work=FOLDER.
     """
 
     data: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        known = (*map(str, LOADS), FIGURES, ALIGNMENT)
         for part in self.parts or ():
-            if part not in map(str, LOADS):
-                raise UnknownName(f"part {part!r} is no load of this; {', '.join(map(str, LOADS))}")
+            if part not in known:
+                raise UnknownName(f"part {part!r} is no load of this; {', '.join(known)}")
 
     def scenes(self) -> dict[str, str]:
         """Load: its trace."""
-        loads = [load for load in LOADS if str(load) in (self.parts or map(str, LOADS))]
+        loads = [load for load in LOADS if not self.parts or str(load) in self.parts]
         if self.quick and not self.parts:
             loads = [0.9]
         size = QUICK if self.quick else MACHINES
         more = f",{self.data}" if self.data else ""
         return {f"load {load:g}": f"colocated:load={load:g},{size}{more}" for load in loads}
+
+    def figure_trials(self) -> list[Trial]:
+        """The runs of Figure 3, a seed each."""
+        return [
+            Trial(coupling.RUNS, {"trace": trace, "seed": seed, "mtbf_s": MTBF_S})
+            for trace in self.figure_trace()
+            for seed in self.of_seeds()
+        ]
+
+    def alignment_trials(self) -> list[Trial]:
+        """Scenes under goals at random."""
+        if self.parts and ALIGNMENT not in self.parts:
+            return []
+        trace = f"colocated:{self.data}" if self.data else "colocated"
+        scenes, held, machines = (4, 2, 24) if self.quick else (8, 4, 48)
+        settings = {"trace": trace, "scenes": scenes, "held": held, "machines": machines}
+        return [Trial(alignment.CALL, settings)]
+
+    def figure_trace(self) -> list[str]:
+        """What those run; nothing where other parts are asked for."""
+        if self.parts and FIGURES not in self.parts:
+            return []
+        size = SMALL if self.quick else MACHINES
+        more = f",{self.data}" if self.data else ""
+        return [f"colocated:load={FIGURE_LOAD:g},{size}{more}"]
+
+    def traces(self) -> list[str]:
+        """All that is run."""
+        aligned = [str(trial.settings["trace"]) for trial in self.alignment_trials()]
+        return list(dict.fromkeys([*self.scenes().values(), *self.figure_trace(), *aligned]))
 
     def names(self) -> list[str]:
         if self.policies is not None:
@@ -112,7 +160,7 @@ def planned(setup: Setup) -> list[Trial]:
         trial
         for trace in setup.scenes().values()
         for trial in sweeps(trace, setup.names(), setup.of_seeds(), mtbf_s=MTBF_S)
-    ]
+    ] + [*setup.figure_trials(), *setup.alignment_trials()]
 
 
 def outcome(setup: Setup, found: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,11 +187,27 @@ def outcome(setup: Setup, found: Mapping[str, Any]) -> dict[str, Any]:
         {"name": "hierarchy", "rows": pairs},
         {"name": "paper", "rows": paper},
     ]
+    told = claims(tables)
+    drawn: dict[str, Any] = {}
+    runs = [found[trial.key] for trial in setup.figure_trials()]
+    if runs:
+        first = figures.prepared(setup.data, runs[0])
+        third = figures.Coupled(runs[0], coupling.couplings(runs))
+        tables += [
+            {"name": "preparation", "rows": figures.rows_of_prepared(first)},
+            {"name": "coupling", "rows": figures.rows_of_coupled(third)},
+        ]
+        told += figures.claims_of(first, third)
+        drawn = {"figures": {"figure-1": first, "figure-3": third}}
+    for trial in setup.alignment_trials():
+        tables.append({"name": "alignment", "rows": alignment.rows_of(found[trial.key])})
+        told.append(alignment.claim_of(found[trial.key]))
     return {
         "tables": tables,
-        "claims": as_rows(claims(tables)),
-        "trace": " | ".join(setup.scenes().values()),
+        "claims": as_rows(told),
+        "trace": " | ".join(setup.traces()),
         "seeds": setup.of_seeds(),
+        **drawn,
     }
 
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from trimtab.cli.reproduce.views import CELLS, VIEWS
+from trimtab.cli.reproduce.cells import CELLS
+from trimtab.cli.reproduce.views import VIEWS
 
 
 @pytest.mark.parametrize(

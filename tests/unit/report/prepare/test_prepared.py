@@ -15,12 +15,12 @@ from trimtab.report.prepare.prepared_figures import (
     mean_imbalance,
     rates_by_hour,
     read_work,
-    roughness,
     task_depth,
 )
 from trimtab.traces.alibaba2018.published import PUBLISHED
 from trimtab.traces.alibaba2018.statistics import statistics
 from trimtab.traces.prepare import prepare
+from trimtab.traces.prepare.result import Line, line, roughness
 from trimtab.traces.twin import write_twin
 
 TABLES = ("machine_meta", "machine_usage", "container_meta", "container_usage", "batch_task")
@@ -184,14 +184,14 @@ def test_names_from_outside_are_escaped(whole, tmp_path):
 
 
 def test_times_that_are_left_out_become_gaps():
-    one = plots.line("after", np.array([600.0, 900.0, 1800.0]), np.array([1.0, 2.0, 3.0]), 300.0)
+    one = line("after", np.array([600.0, 900.0, 1800.0]), np.array([1.0, 2.0, 3.0]), 300.0)
     assert one.first_s == 600.0
     np.testing.assert_array_equal(one.value, [1.0, 2.0, np.nan, np.nan, 3.0])
 
 
 def test_a_line_keeps_the_extremes_of_each_column_and_breaks_at_a_gap():
     values = np.array([1.0, 9.0, 2.0, 5.0, 5.0, 1.0, *[np.nan] * 3, 4.0])
-    time_s, drawn = plots.thinned(plots.Line("", 100.0, 10.0, values), columns=4)
+    time_s, drawn = plots.thinned(Line("", 100.0, 10.0, values), columns=4)
     np.testing.assert_array_equal(drawn, [1, 9, 5, 1, np.nan, np.nan, 4, 4])
     np.testing.assert_array_equal(time_s[:4], [100, 110, 130, 150])
     assert time_s[6] == time_s[7] == 190.0
