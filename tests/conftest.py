@@ -9,7 +9,10 @@ import pytest
 HERE = Path(__file__).parent
 MARKED = {"learn", "live"}  # folders whose tests all bear their name as a marker
 # files of many short tests that take long together
-SLOW = {"commands/test_bad_inputs.py", "docs/test_readme.py", "parity/test_fake.py"}
+SLOW = {
+    *("commands/test_bad_inputs.py", "docs/test_readme.py"),
+    *("parity/test_fake.py", "parity/test_lending_fake.py"),
+}
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from trimtab.arrays import Array
-from trimtab.core import Decision, Event, Snapshot, Wait, What
+from trimtab.core import Decision, Event, Limit, Snapshot, Wait, What
 from trimtab.errors import TrimtabError
 from trimtab.live.ledger import Ledger
-from trimtab.live.mirror import Held
+from trimtab.live.mirror import LENT, Held
 from trimtab.live.promise import UNKNOWN, Fact, Report
+from trimtab.rules.steer import wrong_limit
 
 
 class FakeBackend:
@@ -28,6 +29,7 @@ class FakeBackend:
     arrives `lag_s` after it was sent (a share `dropped` never does). A share `late` of the reports
     comes after a random time with mean `late_s`, a share `lost` never; a listing every `list_s`
     tells what was lost. `numbered`: reports say which of our decisions the cluster took up last.
+    A Limit is about no job, and is never dropped.
     """
 
     def __init__(
@@ -72,6 +74,9 @@ class FakeBackend:
             window_s=window_s,
             windows=seen.recent.shape[1],
         )
+        if len(seen.limit):
+            self.ledger.mirror.lent = {name: np.copy(getattr(seen, name)) for name in LENT}
+            self.ledger.mirror.lent["estimate"] = seen.estimate
         self.now_s = float(seen.now_s)
         self.refusals: list[Event] = []  # what the true cluster turned down
         self.lost_reports = self.lost_decisions = self.listings = 0
@@ -113,6 +118,8 @@ class FakeBackend:
             return Event(self.now_s, What.REFUSED, job, reason=why)
         if isinstance(decision, Wait):
             return self._set_alarm(decision)
+        if isinstance(decision, Limit):
+            return self._set_limit(decision)
         answer = self.ledger.promise(decision, self.now_s)
         self._send()
         if self.lag_s == 0:
@@ -124,6 +131,20 @@ class FakeBackend:
             why = f"wait: until_s={decision.until_s!r} is not after second {self.now_s:g}"
             return Event(self.now_s, What.REFUSED, -1, reason=why)
         self._alarm_s = min(self._alarm_s, float(decision.until_s))
+        return Event(self.now_s, What.PLACED, -1)
+
+    def _set_limit(self, decision: Limit) -> Event:
+        """Shown at once, heard after the lag; the room it makes shows when nodes report it."""
+        mirror = self.ledger.mirror
+        why = wrong_limit(decision, len(mirror.lent.get("limit", ())))
+        if why:
+            mirror.totals["refused"] += 1
+            return Event(self.now_s, What.REFUSED, -1, reason=why)
+        mirror.lend(decision)
+        self._outbox.append((self.now_s + self.lag_s, 0, decision))
+        self._deliver()
+        if self.lag_s == 0:
+            self._arrive()
         return Event(self.now_s, What.PLACED, -1)
 
     def close(self) -> None:
@@ -232,7 +253,8 @@ class FakeBackend:
         if self.late and self.rng.random() < self.late:
             delay_s = self.rng.exponential(self.late_s)
         nodes = None if seen is None else seen.node_state.copy()
-        report = Report(self._version, event, facts, nodes, answers=answers)
+        lent = foreseen(seen)
+        report = Report(self._version, event, facts, nodes, *lent, answers=answers)
         sent_s = self.now_s if event is None else event.time_s
         heapq.heappush(self._inbox, (sent_s + delay_s, self._version, report))
 
@@ -246,7 +268,8 @@ class FakeBackend:
         self.listings += 1
         jobs = [job for job in range(len(seen.jobs)) if seen.jobs["instances"][job] > 0]
         facts = tuple(self._fact(seen, job) for job in jobs)
-        report = Report(self._version, None, facts, seen.node_state.copy(), whole=True)
+        lent = foreseen(seen)
+        report = Report(self._version, None, facts, seen.node_state.copy(), *lent, whole=True)
         heapq.heappush(self._inbox, (self.now_s, self._version, report))
         self._untold = False
 
@@ -275,3 +298,10 @@ def held_by(seen: Snapshot, job: int) -> tuple[Held, ...]:
         found.append(Held(nodes, devices, int(rec["shape"]), *times))
         run = int(rec["sibling"])
     return tuple(reversed(found))
+
+
+def foreseen(seen: Snapshot | None) -> tuple[Array | None, Array | None]:
+    """What a cluster that lends reports of services' use to come."""
+    if seen is None or not len(seen.limit):
+        return None, None
+    return seen.ahead.copy(), seen.said.copy()

@@ -279,6 +279,8 @@ class Ledger:
         if report.nodes is not None and report.version >= self._read:
             self._read = report.version
             self.news |= self.mirror.read(report.nodes)
+            if report.ahead is not None:
+                self.mirror.lent |= {"ahead": report.ahead, "said": report.said}
         events: list[Event] = []
         for fact in report.facts:
             if report.version >= self._version.get(fact.job, -1):

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from trimtab.arrays import Array
 from trimtab.columns import JOB, NODE_STATE, PIECE, RUN, STATE, TOTALS
-from trimtab.core import Cluster, Mix, Profile, Snapshot, Status
+from trimtab.core import Cluster, Limit, Mix, Profile, Snapshot, Status
 from trimtab.rules.room import Room
 from trimtab.site import WHOLE, Labels, Quotas
 
+# fields of a Snapshot that only a cluster has which lends
+CARE = ("margin", "patience_s", "overstay", "taper")  # of a region, called alike in a Limit
+LENT = ("limit", *CARE, "estimate", "horizon_s", "ahead", "said")
 NO_MIX = Mix(np.zeros(0, JOB), np.zeros((0, 0)), np.zeros(0))
 
 
@@ -85,6 +88,7 @@ class Mirror:
         self._free_runs: list[int] = []
         self._free_pieces: list[int] = []
         self.held: dict[int, tuple[Held, ...]] = {}  # by job: what it has on the nodes
+        self.lent: dict[str, Any] = {}  # LENT, where the cluster lends
         self.totals = np.zeros(1, TOTALS)
         self._recent = np.zeros((nodes, windows))  # a ring
         self._window = np.zeros(nodes)  # load seconds of the window that is not over yet
@@ -169,7 +173,15 @@ class Mirror:
             self.pieces[state["piece"]]["before"] = piece
         state["piece"] = self.runs[run]["piece"] = piece
         state["pieces"] += 1
-        self.room.take(job, node, int(self.runs[run]["shape"]), count, devices)
+        self._take(job, node, int(self.runs[run]["shape"]), count, devices)
+
+    def _take(self, job: int, node: int, shape: int, count: int, devices: int) -> None:
+        """Book on the node. What services reserve of what is lent is kept from others as `kept`."""
+        self.room.take(job, node, shape, count, devices)
+        if self.cluster.lending is not None and self.room.jobs["request_s"][job] == np.inf:
+            driver = int(self.cluster.nodes["driver"][node])
+            given = count * self.room.demand[job, driver] * self.room.scale[shape]
+            self.room.free[node, driver] += given
 
     def _drop(self, job: int) -> None:
         """Take all runs of the job off the nodes."""
@@ -189,7 +201,7 @@ class Mirror:
         rec = self.pieces[piece]
         node = int(rec["node"])
         shape = int(self.runs[rec["run"]]["shape"])
-        self.room.take(job, node, shape, -int(rec["count"]), int(rec["devices"]))
+        self._take(job, node, shape, -int(rec["count"]), int(rec["devices"]))
         if rec["before"] >= 0:
             self.pieces[rec["before"]]["after"] = rec["after"]
         else:
@@ -203,10 +215,24 @@ class Mirror:
     def read(self, nodes: Array) -> bool:
         """Take over (N,) NODE_STATE as measured at the nodes. True where one went up or down."""
         flipped = bool((self.node_state["up"] != nodes["up"]).any())
+        every = np.arange(len(nodes))
+        self.room.free[every, self.cluster.nodes["driver"]] -= (
+            nodes["kept"] - self.node_state["kept"]
+        )
         for name in nodes.dtype.names or ():
             if name not in ("piece", "pieces"):
                 self.node_state[name] = nodes[name]
         return flipped
+
+    def lend(self, decision: Limit) -> None:
+        """Show what a region may borrow from now on, and what else the decision says."""
+        regions = slice(None) if decision.region < 0 else decision.region
+        said = {"limit": decision.share, **{name: getattr(decision, name) for name in CARE}}
+        for name, value in said.items():
+            if not math.isnan(value):
+                self.lent[name] = self.lent[name].copy()
+                self.lent[name][regions] = value
+        self.lent["estimate"] = decision.estimate or self.lent["estimate"]
 
     def tick(self, now_s: float) -> None:
         """Move the clock and integrate the running totals, as the simulator does."""
@@ -266,7 +292,10 @@ class Mirror:
         past = np.arange(last - ring, last)
         return Snapshot(
             now_s=now_s,
-            queue=_frozen(np.flatnonzero(room.state["status"] == Status.QUEUED)),
+            # what was evicted and backs off has nothing to start yet
+            queue=_frozen(
+                np.flatnonzero((room.state["status"] == Status.QUEUED) & (room.state["left"] > 0))
+            ),
             running=_frozen(running),
             jobs=_frozen(room.jobs),
             demand=_frozen(room.demand),
@@ -293,6 +322,7 @@ class Mirror:
             quota_used=_frozen(room.quota_used),
             gates=_frozen(room.gates),
             reserved=room.reserved,
+            **self.lent,
         )
 
 

@@ -31,6 +31,8 @@ class Report(NamedTuple):
     event: Event | None = None  # what happened; None = just how things stand
     facts: tuple[Fact, ...] = ()
     nodes: Array | None = None  # (N,) NODE_STATE, as measured
+    ahead: Array | None = None  # (N, H) as in Snapshot, where the cluster lends
+    said: Array | None = None  # (N, 2 H) the same
     whole: bool = False  # a listing: every job there is
     answers: int = 0  # the number of the decision that a REFUSED event refuses
 

@@ -15,12 +15,33 @@ import numpy as np
 
 from trimtab.arrays import Array
 from trimtab.core import Limit
+from trimtab.rules.forecast import HORIZON_S
+from trimtab.rules.names import ESTIMATES, MOST_LIMIT
 
 EVERY_S = 15.0
 GAIN = 0.1  # of a node, for a share of 1 in EVERY_S
 DROP = 0.1  # the most in EVERY_S
 LEAST, MOST = 0.3, 1.2
+LEARNED = 2 * len(HORIZON_S)  # numbers that correct the estimate `encoder`
 CROWDED = 0.95  # load above which services are harmed
+
+
+def wrong_limit(limit: Limit, regions: int) -> str:
+    """Why a cluster of so many regions that lend cannot have the limit, "" = it can."""
+    if not regions:
+        return "limit: the cluster lends nothing of what services reserve"
+    if not (isinstance(limit.region, int | np.integer) and -1 <= limit.region < regions):
+        return f"limit: there is no region {limit.region}"
+    if limit.estimate not in ("", *ESTIMATES):
+        return f"limit: there is no estimate {limit.estimate!r}"
+    if not 0.0 <= limit.share <= MOST_LIMIT:
+        return f"limit: {limit.share} is not a share of a node, 0 to {MOST_LIMIT:g}"
+    care = (limit.margin, limit.overstay, limit.taper)
+    if any(map(math.isinf, care)) or limit.patience_s == math.inf:
+        return "limit: margin, patience_s, overstay and taper are not finite numbers"
+    if len(limit.learned) not in (0, LEARNED) or not np.isfinite(limit.learned).all():
+        return f"limit: learned are not {LEARNED} finite numbers"
+    return ""
 
 
 class Steers(Protocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from operator import index
 from typing import Any
@@ -29,7 +28,8 @@ from trimtab.core import (
     What,
     Workload,
 )
-from trimtab.rules.names import ESTIMATES, MOST_LIMIT
+from trimtab.rules.names import ESTIMATES
+from trimtab.rules.steer import wrong_limit
 from trimtab.rules.world import World
 from trimtab.sim import choice, kernel
 from trimtab.sim.lending import foreseeing, lends, obey
@@ -187,29 +187,13 @@ class SimBackend:
         return next(name for name, n in ESTIMATES.items() if n == self.world.head[0]["estimate"])
 
     def _set_limit(self, decision: Limit) -> Event:
-        world, region = self.world, row(decision.region)
-        if not lends(world):
-            return self._refused(-1, "limit: the cluster lends nothing of what services reserve")
-        if region >= world.limit.shape[1] or (region < 0 and decision.region != -1):
-            return self._refused(-1, f"limit: there is no region {decision.region}")
-        if decision.estimate not in ("", *ESTIMATES):
-            return self._refused(-1, f"limit: there is no estimate {decision.estimate!r}")
-        if not 0.0 <= decision.share <= MOST_LIMIT:
-            within = f"not a share of a node, 0 to {MOST_LIMIT:g}"
-            return self._refused(-1, f"limit: {decision.share} is {within}")
-        care = (decision.margin, decision.overstay, decision.taper)
-        if any(map(math.isinf, care)) or decision.patience_s == math.inf:
-            return self._refused(
-                -1, "limit: margin, patience_s, overstay and taper are not finite numbers"
-            )
-        wanted = world.learned.shape[2]
-        if len(decision.learned) and not (
-            len(decision.learned) == wanted and np.isfinite(decision.learned).all()
-        ):
-            return self._refused(-1, f"limit: learned are not {wanted} finite numbers")
+        world = self.world
+        why = wrong_limit(decision, world.limit.shape[1])
+        if why:
+            return self._refused(-1, why)
         if decision.estimate == "oracle" and not world.foreseen.shape[1]:
             self.world = foreseeing(world, self.workload, self.cluster)
-        obey(self.world, replace(decision, region=region))
+        obey(self.world, replace(decision, region=int(decision.region)))
         return self._event(What.PLACED, -1)
 
     def _refused(self, job: int, reason: str) -> Event:

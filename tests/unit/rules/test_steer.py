@@ -7,9 +7,10 @@ import pytest
 
 from trimtab.build import cluster, workload
 from trimtab.columns import NODE, NODE_STATE
+from trimtab.core import Limit
 from trimtab.errors import TraceError, UnknownName
 from trimtab.rules.names import HARM, parse
-from trimtab.rules.steer import DROP, EVERY_S, GAIN, LEAST, MOST, Steering
+from trimtab.rules.steer import DROP, EVERY_S, GAIN, LEAST, MOST, Steering, wrong_limit
 from trimtab.sim.whole import simulate
 
 
@@ -82,3 +83,25 @@ def test_a_cluster_that_lends_nothing_refuses_feedback():
     jobs = workload([0.0], [10.0], [1.0])
     with pytest.raises(TraceError, match="this cluster lends nothing"):
         simulate(jobs, cluster([[1.0]]), "sjf+feedback")
+
+
+@pytest.mark.parametrize(
+    ("limit", "why"),
+    [
+        (Limit(0.9), ""),
+        (Limit(1.2, 1, "p95", 1.0, 30.0), ""),
+        (Limit(0.9, 2), "limit: there is no region 2"),
+        (Limit(0.9, -2), "limit: there is no region -2"),
+        (Limit(0.9, 0.5), "limit: there is no region 0.5"),
+        (Limit(0.9, estimate="p96"), "limit: there is no estimate 'p96'"),
+        (Limit(-1.0), "limit: -1.0 is not a share of a node, 0 to 2"),
+        (Limit(np.nan), "limit: nan is not a share of a node, 0 to 2"),
+        (
+            Limit(0.9, taper=np.inf),
+            "limit: margin, patience_s, overstay and taper are not finite numbers",
+        ),
+    ],
+)
+def test_a_limit_that_means_nothing_is_refused_with_the_reason(limit, why):
+    assert wrong_limit(limit, 2) == why
+    assert "lends nothing" in wrong_limit(limit, 0)
