@@ -112,7 +112,9 @@ class Limit:
     crowded node, and at once those whose time is lost anyway; below 0 none does. Where a learned
     estimate tells horizons apart: `overstay`, the room of batch jobs is free for what comes after
     them so many planned times after they began, 0 = it is theirs for good; `taper`, the share falls
-    by so much with each longer horizon. NaN leaves any of them as it is.
+    by so much with each longer horizon. NaN leaves any of them as it is. `learned`: what is added
+    to the medians of the estimate `encoder`, horizon by horizon, in shares of a node, and then
+    factors of its deviations; () leaves them as they are.
     """
 
     share: float
@@ -122,6 +124,7 @@ class Limit:
     patience_s: float = math.nan
     overstay: float = math.nan
     taper: float = math.nan
+    learned: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,6 +366,7 @@ class Snapshot(NamedTuple):
     estimate: str = ""
     horizon_s: Array = np.zeros(0)  # (H,)
     ahead: Array = np.zeros((0, 0))  # (N, H) kept from jobs that long, beyond what free leaves out
+    said: Array = np.zeros((0, 0))  # (N, 2 H) rises by the encoder: medians, then deviations
 
 
 class Mix(NamedTuple):

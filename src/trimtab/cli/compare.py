@@ -42,6 +42,7 @@ OURS = {  # what the policies by name do; other packages' are listed with their 
     "hierarchy": "learned: batch jobs beside services by a load encoder, a manager of regions and "
     "workers; hierarchy+encoder@0.9 sets its limit, hierarchy:PATH takes what `trimtab train "
     "hierarchy` made",
+    "hierarchy-online": "the same, whose calibration and limits learn on, a step a day",
     "hierarchy-no-encoder": "the same without load encoding; this and the next are its ablations",
     "hierarchy-no-manager": "the same without its manager",
     "hierarchy-no-compatibility": "the same without compatibility in its score",

@@ -41,6 +41,7 @@ BY_NAME: dict[str, str] = {
     "hierarchy-no-encoder": "trimtab.policies.hierarchy.policy:Unseeing",
     "hierarchy-no-manager": "trimtab.policies.hierarchy.policy:Unmanaged",
     "hierarchy-no-compatibility": "trimtab.policies.hierarchy.policy:Unmatched",
+    "hierarchy-online": "trimtab.policies.hierarchy.policy:Learning",
     "packer": "trimtab.policies.packer.policy:PackerPolicy",
     "rollout": "trimtab.policies.rollout.policy:RolloutPolicy",
     "rollout+easy": "trimtab.policies.rollout.policy:RolloutEasyPolicy",
@@ -70,8 +71,9 @@ PEERS = {
     "ghasemi": "ghasemi",
 }
 ABLATIONS = ("hierarchy-no-encoder", "hierarchy-no-manager", "hierarchy-no-compatibility")
+HIERARCHIES = ("hierarchy", "hierarchy-online", *ABLATIONS)
 # the same of all that say behind a + what they borrow of services
-BORROW = {**PEERS, "hierarchy": "hierarchy", **dict.fromkeys(ABLATIONS, "hierarchy")}
+BORROW = {**PEERS, **dict.fromkeys(HIERARCHIES, "hierarchy")}
 # name -> the learner whose networks it takes
 LEARNER = {"adlro": "adlro", "adlro-drift": "adlro", "dqn": "dqn", "packer": "packer", **BORROW}
 BY_PATH = "or a policy of yours, such as ./mine.py:MyPolicy, run/dqn.onnx or sb3:ppo.zip"

@@ -15,6 +15,7 @@ import numpy as np
 
 from trimtab.arrays import Array
 from trimtab.core import Limit
+from trimtab.rules.forecast import HORIZON_S
 from trimtab.rules.names import ESTIMATES, MOST_LIMIT
 
 EVERY_S = 15.0
@@ -37,6 +38,9 @@ def wrong_limit(limit: Limit, regions: int) -> str:
     care = (limit.margin, limit.overstay, limit.taper)
     if any(map(math.isinf, care)) or limit.patience_s == math.inf:
         return "limit: margin, patience_s, overstay and taper are not finite numbers"
+    wanted = 2 * len(HORIZON_S)
+    if len(limit.learned) not in (0, wanted) or not np.isfinite(limit.learned).all():
+        return f"limit: learned are not {wanted} finite numbers"
     return ""
 
 

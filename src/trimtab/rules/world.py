@@ -223,6 +223,8 @@ FIELDS: dict[str, tuple[np.dtype[Any], int]] = {
     "shared": (F8, 3),  # (C, regions, Q) ring of their mean share of use, by step
     "cast": (F8, 2),  # (H, features + 1) weights of the estimate `forecast`
     "foretold": (F8, 3),  # (C, N, H) what a learned estimate says now
+    "said": (F8, 3),  # (C, N, 2 H) by the encoder alone: medians of the rise, then deviations
+    "learned": (F8, 3),  # (C, regions, 2 H) added to those medians, then factors of the deviations
     "usual": (F8, 3),  # (C, regions, K) share of use by time of day
     "outlook": (F8, 3),  # (C, regions, ..) of it, now and ahead
     "net_first": (F8, 2),  # of the estimate `encoder`, biases last

@@ -133,6 +133,7 @@ class SimBackend:
             estimate=self._estimate() if lends(world) else "",
             horizon_s=frozen(world.horizon),
             ahead=frozen(world.ahead[0]),
+            said=frozen(world.said[0]),
         )
 
     def apply(self, decision: Decision) -> Event:

@@ -149,7 +149,9 @@ def foretell(w: World, c: int, node: int) -> None:
         encoder.encode(w.net_first, w.net_middle, w.net_last, x, a, w.embedded[c, node], y)
     for h in range(horizons):
         if head.estimate == ENCODER:
-            rise = y[h] + w.margin[c, g] * y[horizons + h]
+            w.said[c, node, h], w.said[c, node, horizons + h] = y[h], y[horizons + h]
+            wide = y[horizons + h] * w.learned[c, g, horizons + h]
+            rise = y[h] + w.learned[c, g, h] + w.margin[c, g] * wide
         else:
             rise = w.margin[c, g] * w.cast[h, FEATURES]
             for f in range(FEATURES):
@@ -285,3 +287,16 @@ def set_care(
                 lay_out(w, c, node)
             if not math.isnan(patience_s):
                 watch_overload(w, c, node)
+
+
+@compiled
+def set_learned(w: World, c: int, region: int, learned: Array) -> None:
+    """Set what was learned of the encoder's errors in a region (-1: in all)."""
+    w.head[c].calm = 0
+    for g in range(w.learned.shape[1]):
+        if region < 0 or g == region:
+            w.learned[c, g] = learned
+    for node in range(w.head[c].nodes):
+        if region < 0 or w.nodes[c, node].region == region:
+            foretell(w, c, node)
+            lay_out(w, c, node)

@@ -17,7 +17,7 @@ from trimtab.rules import encoder
 from trimtab.rules.forecast import HORIZON_S, LONG, MARGIN, weights_at
 from trimtab.rules.names import ESTIMATES, MOST_LIMIT, RELIEVE, Rule
 from trimtab.rules.world import World
-from trimtab.sim.lend import set_care, set_limit
+from trimtab.sim.lend import set_care, set_learned, set_limit
 
 SAME = -1  # estimate: as it is
 COPIED = ("every", "late", "stale", "missing", "crowded", "grace_s", "evict_to", "back_off_s")
@@ -81,6 +81,8 @@ def lending_arrays(
         "cast": weights_at(lending.forecast) if lending else np.zeros((0, 0)),
         **encoder_arrays(count, nodes, regions, lending),
         "foretold": np.zeros((count, nodes, horizons)),
+        "said": np.zeros((count, nodes, 2 * horizons)),
+        "learned": np.tile(np.repeat([0.0, 1.0], horizons), (count, regions, 1)),
         "foreseen": np.zeros((count, 0, nodes * horizons)),
     }
 
@@ -195,6 +197,8 @@ def obey(world: World, decision: Limit) -> None:
     """Set the limit of a region, and what else the decision says."""
     kind = estimate_of(decision.estimate)
     set_limit(world, 0, decision.region, float(decision.share), kind)
+    if len(decision.learned):
+        set_learned(world, 0, decision.region, np.array(decision.learned, np.float64))
     set_care(
         world, 0, decision.region, float(decision.margin), float(decision.patience_s),
         float(decision.overstay), float(decision.taper),

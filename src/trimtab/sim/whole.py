@@ -123,6 +123,7 @@ class View(NamedTuple):
     limit: Array
     horizon_s: Array
     ahead: Array
+    said: Array
 
 
 def view_of(world: World, profile: Profile) -> View:
@@ -138,6 +139,7 @@ def view_of(world: World, profile: Profile) -> View:
         free=world.free[0, nodes], node_state=world.node_state[0, nodes], runs=runs,
         pieces=world.pieces[0], profile=profile, link=world.link, limit=world.limit[0],
         horizon_s=world.horizon, ahead=world.ahead[0, nodes],
+        said=world.said[0, nodes],
     )  # fmt: skip
 
 

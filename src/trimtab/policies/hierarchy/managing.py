@@ -37,6 +37,7 @@ from trimtab.training.spread import check_place, spread
 
 FIRST_SEED, HELD_SEED, JUDGE_SEED = 720_000, 820_000, 830_000
 FREE = ("steps", "workers", "held", "rounds", "judges", "on")
+CHECKPOINT = "checkpoint-manager.npz"  # the orders' own lies in the same folder
 MARGINS = (0.0, 0.02, 0.05, 0.1, 0.2)
 MOST_WORTH = 3.0  # rollouts that say more than that are held to it
 NONE = 1e9  # a margin that no goal promises
@@ -96,7 +97,7 @@ def train_manager(
     """Train into the folder `out`; goes on where a checkpoint of the same settings lies there."""
     out, on = Path(out), Settings(**settings).check()
     made = {"trace": trace, "seed": seed, **asdict(on)}
-    kept = read_kept(out, made, FREE, (*KEPT, "done", "spent_s"))
+    kept = read_kept(out, made, FREE, (*KEPT, "done", "spent_s"), CHECKPOINT)
     rolls = {name: kept[name] for name in KEPT} if kept else {}
     done, spent_s = (int(kept["done"]), float(kept["spent_s"])) if kept else (0, 0.0)
     began_s = time.perf_counter() - spent_s
@@ -115,7 +116,8 @@ def train_manager(
                 done += todo[number] < HELD_SEED
                 wall_s = time.perf_counter() - began_s
                 if number % KEEP_EVERY == KEEP_EVERY - 1 or number + 1 == len(todo):
-                    write_kept(out, made, {**rolls, "done": done, "spent_s": wall_s})
+                    state = {**rolls, "done": done, "spent_s": wall_s}
+                    write_kept(out, made, state, CHECKPOINT)
                 yield rolling(done, on.steps, wall_s)
     judged = rolls["scene"] >= HELD_SEED
     net = fitted(rolls, ~judged, on, seed)

@@ -4,12 +4,14 @@ named("hierarchy")                       the shipped weights
 named("hierarchy+encoder@0.9")           at a limit of your own; goals move it up and down
 named("hierarchy:run")                   what `trimtab train hierarchy --out run` made
 named("hierarchy-no-manager")            an ablation; also no-encoder, no-compatibility
+named("hierarchy-online+encoder")        calibration and limits learn on, a step a day
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,10 +20,12 @@ from trimtab.arrays import Array
 from trimtab.core import Cluster, Profile, Workload
 from trimtab.policies.hierarchy.goals import NAMES
 from trimtab.policies.hierarchy.manager import read_manager
+from trimtab.policies.hierarchy.online import DAY_S, FILE, TARGET, Online
 from trimtab.policies.hierarchy.steering import Look, Steering
 from trimtab.policies.hierarchy.weights import LEARNER, Orders, read_orders
 from trimtab.policies.networks import file_at
 from trimtab.policies.rule import RulePolicy
+from trimtab.rules.steer import Steers
 
 if TYPE_CHECKING:
     from trimtab.sim.whole import Whole
@@ -45,7 +49,11 @@ class HierarchyPolicy(RulePolicy):
         self.name = f"{name}+{borrow}" if borrow else name
         manager = None if self.without == "manager" else read_manager(folder)
         self._looking = Steering(orders, manager)
-        self._steering, self._worker = self._looking, orders.worker
+        self._steering, self._worker = self._steers(), orders.worker
+
+    def _steers(self, cluster: Cluster | None = None) -> Steers:
+        """What steers a run: of a cluster that is known whole, or by steps."""
+        return self._looking
 
     @property
     def workers(self) -> Array | None:
@@ -83,13 +91,12 @@ class HierarchyPolicy(RulePolicy):
         from trimtab.sim.whole import simulate
 
         lends = cluster.lending is not None and models.lends
-        self._steering = self._looking = Steering(
-            self.orders, self._looking.manager, self._looking.every_s
-        )
+        self._looking = Steering(self.orders, self._looking.manager, self._looking.every_s)
+        self._steering = self._steers(cluster)
         return simulate(
             workload, cluster, self._parts if lends else RULE, profile=profile, models=models,
             seed=self.rule.seed, log=log, progress=progress,
-            steering=self._looking if lends else None,
+            steering=self._steering if lends else None,
             worker=np.tile(self.orders.worker, (len(cluster.regions), 1)),
         )  # fmt: skip
 
@@ -104,3 +111,47 @@ class Unmanaged(HierarchyPolicy):
 
 class Unmatched(HierarchyPolicy):
     without = "compatibility"
+
+
+class Learning(HierarchyPolicy):
+    """The hierarchy whose calibration and limits learn on; `path`, a folder, keeps what it learned
+    in online.json: read by every run, written by those that go by steps, as live ones do. `day_s`:
+    of what the cluster knows where it is 0.
+    """
+
+    def __init__(
+        self, path: str = "", seed: int = 0, borrow: str = "", *, day_s: float = 0.0,
+        target: float = TARGET,
+    ) -> None:  # fmt: skip
+        self._kept = Path(path) / FILE if path and Path(path).is_dir() else None
+        self._day_s, self._target = day_s, target
+        super().__init__(path, seed, borrow)
+        self.name = self.name.replace("hierarchy", "hierarchy-online", 1)
+
+    def _steers(self, cluster: Cluster | None = None) -> Steers:
+        day_s = self._day_s or day_of(cluster)
+        self.online = Online(
+            self._looking, day_s=day_s, target=self._target, path=self._kept, keep=cluster is None
+        )
+        return self.online
+
+    def counters(self) -> dict[str, float]:
+        """How often regions' days ended in each way, too."""
+        told = {f"online_{what.replace(' ', '_')}": float(n) for what, n in self._ends().items()}
+        return {**super().counters(), **told}
+
+    def footnote(self) -> str:
+        told = ", ".join(f"{what} {n}" for what, n in self._ends().items())
+        learned = f"learned online, days of regions: {told}" if told else ""
+        return "; ".join(filter(None, (super().footnote(), learned)))
+
+    def _ends(self) -> dict[str, int]:
+        return dict(sorted(Counter(event.what for event in self.online.events).items()))
+
+
+def day_of(cluster: Cluster | None) -> float:
+    """Seconds of the day that a cluster knows of its services."""
+    lending = None if cluster is None else cluster.lending
+    if lending is None or lending.usual is None or not lending.usual.shape[1]:
+        return DAY_S
+    return float(lending.usual.shape[1] * lending.usual_step_s)

@@ -190,7 +190,7 @@ def coupling(runs: Sequence[Mapping[str, Any]], load: str, answer: str) -> Coupl
         parts = [sums(x, surrogate(y, rng), lags) for x, y in swift]
         strange.append(np.abs(correlation(np.concatenate(parts))).max())
     best = int(np.abs(r).argmax())
-    ends = np.quantile(tops, (0.025, 0.975))
+    ends = np.quantile(tops, (0.025, 0.975), method="inverted_cdf")
     return Coupling(
         load, answer, lags * BIN_S, r, low, high, float(lags[best] * BIN_S), float(ends[0]),
         float(ends[1]), float(np.quantile(strange, 0.95)),
