@@ -22,7 +22,6 @@ EVERY_S = 15.0
 GAIN = 0.1  # of a node, for a share of 1 in EVERY_S
 DROP = 0.1  # the most in EVERY_S
 LEAST, MOST = 0.3, 1.2
-LEARNED = 2 * len(HORIZON_S)  # numbers that correct the estimate `encoder`
 CROWDED = 0.95  # load above which services are harmed
 
 
@@ -39,8 +38,9 @@ def wrong_limit(limit: Limit, regions: int) -> str:
     care = (limit.margin, limit.overstay, limit.taper)
     if any(map(math.isinf, care)) or limit.patience_s == math.inf:
         return "limit: margin, patience_s, overstay and taper are not finite numbers"
-    if len(limit.learned) not in (0, LEARNED) or not np.isfinite(limit.learned).all():
-        return f"limit: learned are not {LEARNED} finite numbers"
+    wanted = 2 * len(HORIZON_S)
+    if len(limit.learned) not in (0, wanted) or not np.isfinite(limit.learned).all():
+        return f"limit: learned are not {wanted} finite numbers"
     return ""
 
 

@@ -109,8 +109,8 @@ def train_goals(
         return replace(first, goals=moved(GOALS, places, at * widths))
 
     with ThreadPoolExecutor(on.workers or os.cpu_count() or 1) as pool:
-        stages = drawn(pool, trace, "train", FIRST_SEED + 1000 * seed, on.scenes, on.machines)
-        judges = drawn(pool, trace, "validation", HELD_SEED + 1000 * seed, on.held, on.machines)
+        stages = drawn(pool, trace, "train", FIRST_SEED + 1000 * seed, [on.machines] * on.scenes)
+        judges = drawn(pool, trace, "validation", HELD_SEED + 1000 * seed, [on.machines] * on.held)
         while search.generation < on.steps:
             turn = [seed, search.generation, 4]
             rng = np.random.default_rng(turn)

@@ -293,7 +293,7 @@ def chosen(manager: Manager, trace: str, on: Settings, seed: int) -> tuple[float
     orders = read_orders(on.orders)
     with spread(on.on, lambda: ThreadPoolExecutor(on.workers or os.cpu_count() or 1)) as pool:
         first = JUDGE_SEED + 10_000 * seed
-        stages = drawn(pool, trace, "validation", first, on.judges, on.machines)
+        stages = drawn(pool, trace, "validation", first, [on.machines] * on.judges)
         plain = np.array(list(pool.map(lambda one: one.played(orders), stages)))
         best = (NONE, 0.0, 0.0)
         for margin in MARGINS:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,12 +22,14 @@ import numpy as np
 from trimtab.arrays import Array
 from trimtab.errors import PolicyError
 from trimtab.policies.hierarchy.stage import AND, FLOOR, Drawn
-from trimtab.policies.hierarchy.weights import FILE, Orders, read_orders, write_orders
+from trimtab.policies.hierarchy.weights import FILE, Orders, from_rule, read_orders, write_orders
 from trimtab.training.evolution import Evolution
+from trimtab.training.kept import CHECKPOINT as KEPT_AS
 from trimtab.training.kept import read_kept, write_kept
 from trimtab.training.spread import Spread, check_place, spread
 
 FIRST_SEED, HELD_SEED = 700_000, 800_000
+RULE = "rule"
 FREE = ("steps", "every", "held", "workers", "on")  # may differ when a training goes on
 
 
@@ -38,7 +41,9 @@ class Settings:
     scenes: int = 48  # that are drawn from
     of: int = 8  # of them a generation
     held: int = 12  # that validate
-    machines: int = 48  # of each
+    machines: int = 48  # of each, and of those that validate
+    most: int = 0  # of the largest, which come last; 0 = all are alike
+    first: str = ""  # orders to begin with: of a folder, rule = the best rule, "" = what ships
     population: int = 16
     sigma: float = 0.7  # of each number's own width
     every: int = 10  # generations between two validations
@@ -53,6 +58,8 @@ class Settings:
         for name in ("steps", "scenes", "of", "held", "machines", "population", "every"):
             if getattr(self, name) < 1:
                 raise PolicyError(f"{name}={getattr(self, name)} leaves nothing; give 1 or more")
+        if self.most and self.most < self.machines:
+            raise PolicyError(f"most={self.most} is below machines={self.machines}; give as many")
         if not (0 < self.harm < 1 and self.price >= 0):
             raise PolicyError(f"harm={self.harm}, price={self.price}; give a share and 0 or more")
         return self
@@ -84,25 +91,30 @@ def train_hierarchy(
     """
     out, on = Path(out), Settings(**settings).check()
     made = {"trace": trace, "seed": seed, **asdict(on)}
-    first = read_orders(without=on.without)
+    begins = from_rule if on.first == RULE else partial(read_orders, on.first)
+    first, kept_as = begins(without=on.without), f"no-{on.without}.npz" if on.without else KEPT_AS
     names, widths = first.free()
     search = Evolution(np.zeros(len(names)), on.sigma, population=on.population, seed=seed)
-    kept = read_kept(out, made, FREE, (*search.state(), "best", "spent_s"))
+    kept = read_kept(out, made, FREE, (*search.state(), "best", "spent_s"), kept_as)
     best, spent_s = math.inf, 0.0
     if kept is not None:
         search.load(kept)
         best, spent_s = float(kept["best"]), float(kept["spent_s"])
     began_s = time.perf_counter() - spent_s
     with spread(on.on, lambda: ThreadPoolExecutor(on.workers or os.cpu_count() or 1)) as pool:
-        stages = drawn(pool, trace, "train", FIRST_SEED + 1000 * seed, on.scenes, on.machines)
-        judges = drawn(pool, trace, "validation", HELD_SEED + 1000 * seed, on.held, on.machines)
+        stages = drawn(pool, trace, "train", FIRST_SEED + 1000 * seed, sizes(on))
+        sizes_held = [on.machines] * on.held
+        judges = drawn(pool, trace, "validation", HELD_SEED + 1000 * seed, sizes_held)
 
         def orders(at: Array) -> Orders:
             return first.moved(names, at * widths)
 
         while search.generation < on.steps:
             rng = np.random.default_rng([seed, search.generation, 2])
-            chosen = [stages[i] for i in rng.choice(len(stages), min(on.of, len(stages)), False)]
+            ripe = len(stages)
+            if on.most:  # a larger share of them in every generation
+                ripe = max(ripe * (search.generation + 1) // on.steps, min(on.of, ripe))
+            chosen = [stages[i] for i in rng.choice(ripe, min(on.of, ripe), False)]
             candidates = search.ask()
             played = outcomes(pool, chosen, [orders(one) for one in candidates])
             search.tell(candidates, np.array([loss_of(one, on) for one in played]))
@@ -115,16 +127,19 @@ def train_hierarchy(
                     about = {"settings": made, "generation": search.generation, "loss": loss}
                     write_orders(out / FILE, orders(search.mean), command=command, **about)
             wall_s = time.perf_counter() - began_s
-            write_kept(out, made, {**search.state(), "best": best, "spent_s": wall_s})
+            write_kept(out, made, {**search.state(), "best": best, "spent_s": wall_s}, kept_as)
             yield Progress(search.generation, on.steps, loss, wall_s, harm, best, search.sigma)
 
 
-def drawn(
-    pool: Spread, trace: str, split: str, first: int, count: int, machines: int
-) -> list[Drawn]:
-    """Scenes of a split, of several loads and with failures, laid out."""
+def sizes(on: Settings) -> list[int]:
+    """Machines of each scene: growing by the same ratio, where they grow."""
+    return np.geomspace(on.machines, on.most or on.machines, on.scenes).round().astype(int).tolist()
+
+
+def drawn(pool: Spread, trace: str, split: str, first: int, machines: Sequence[int]) -> list[Drawn]:
+    """Scenes of a split with so many machines, of several loads and with failures, laid out."""
     traces = trace.split(AND)
-    asked = [Drawn(traces[n % len(traces)], split, first + n, machines) for n in range(count)]
+    asked = [Drawn(traces[n % len(traces)], split, first + n, of) for n, of in enumerate(machines)]
     return list(pool.map(Drawn.laid, asked))
 
 

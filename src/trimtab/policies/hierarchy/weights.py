@@ -107,6 +107,14 @@ def read_orders(path: str | Path = "", without: str = "") -> Orders:
     return _orders(apart or held, place).without(without)
 
 
+def from_rule(without: str = "") -> Orders:
+    """Where a training from nothing begins: as `swift+forecast+relieve@40`."""
+    care = {"limit": 0.88, "margin": 0.5, "patience_s": 40.0, "overstay": 1.0, "taper": 0.0}
+    return _orders(
+        {"care": care, "worker": dict(zip(WEIGHTS, compat.SWIFT.tolist()))}, SHIPPED
+    ).without(without)
+
+
 def _orders(held: dict[str, Any], place: Path) -> Orders:
     given = held.get("care")
     if not isinstance(given, dict) or list(given) != list(BOUNDS):
@@ -121,11 +129,16 @@ def _orders(held: dict[str, Any], place: Path) -> Orders:
 
 
 def write_orders(path: str | Path, orders: Orders, **about: Any) -> None:
-    """Write orders, with what else is to be known of them; an ablation's beside the whole's."""
-    held = {"made_by": made_by(LEARNER), **about, **_told(orders)}
+    """Write orders, with what else is to be known of them, beside what the file holds already: an
+    ablation's beside the whole's, which are the shipped ones where there is no file yet.
+    """
+    place = Path(path)
+    held = held_in(place if place.is_file() else SHIPPED, LEARNER)
     if orders.off:
-        held = {"made_by": made_by(LEARNER), **about, **_told(read_orders())}
-        held["without"] = {orders.off: _told(orders)}
+        held["without"] = {**held.get("without", {}), orders.off: {**about, **_told(orders)}}
+    else:
+        apart = {"without": held["without"]} if place.is_file() and "without" in held else {}
+        held = {"made_by": made_by(LEARNER), **about, **_told(orders), **apart}
     write_whole(path, json.dumps(held, indent=1) + "\n")
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from trimtab.core import Limit, Wait, What
 from trimtab.errors import PolicyError
+from trimtab.live.fake import FakeBackend
 from trimtab.play import by_loop, play
 from trimtab.policies import named
 from trimtab.policies.hierarchy import online
@@ -34,6 +35,7 @@ from trimtab.policies.hierarchy.policy import HierarchyPolicy, Learning
 from trimtab.policies.hierarchy.steering import Steering
 from trimtab.policies.hierarchy.weights import read_orders
 from trimtab.rules.encoder import HIGH_Z
+from trimtab.run import run
 from trimtab.sim.backend import SimBackend
 from trimtab.traces.scenes.scene import open_scene
 
@@ -238,6 +240,15 @@ def test_an_engine_takes_a_correction_and_refuses_one_that_is_none():
     for wrong in ((0.1,), (*[np.nan] * H, *[1.0] * H)):
         refused = backend.apply(Limit(0.8, 0, learned=wrong))
         assert refused.what == What.REFUSED and "learned" in refused.reason
+
+
+def test_it_learns_where_reports_are_late_and_lost():
+    scene = open_scene("colocated:machines=12,regions=2,span_s=1500", seed=3)
+    policy = Learning(day_s=1200.0)
+    true = SimBackend(scene.workload, scene.cluster, scene.profile)
+    run(FakeBackend(true, rng=np.random.default_rng(1)), policy)
+    assert policy.counters()["online_updated"] >= 1
+    assert (true.world.learned[0] != NONE).any()  # it came to the cluster
 
 
 def test_settings_and_names():
