@@ -39,8 +39,8 @@ UNKNOWN = 7  # one in so many scenes knows no usual day
 class Settings:
     """`trace` are co-located scenes, several with ; between them, drawn in turn."""
 
-    steps: int = 20  # rounds through all examples
-    scenes: int = 240
+    steps: int = 6  # rounds through all examples
+    scenes: int = 720
     held: int = 12  # scenes that validate
     machines: int = 24  # of each
     every: int = 6  # steps of use between two examples of a node
