@@ -60,7 +60,7 @@ class Point(NamedTuple):
         return _mean([cost(one) for one in self.by_seed.values()])
 
 
-def swept(policy: str) -> dict[str, float]:
+def swept(policy: str, limits: Sequence[float] = LIMITS) -> dict[str, float]:
     """The names under which a policy has to run, and the limit of each.
 
     A rule that says its own limit keeps it; one that names no estimate has the cluster's.
@@ -68,7 +68,7 @@ def swept(policy: str) -> dict[str, float]:
     part = turned(policy)
     if not part or f"{part}@" in policy:
         return {policy: math.nan}
-    return {at_limit(policy, limit): limit for limit in (TARGETS if part == FEEDBACK else LIMITS)}
+    return {at_limit(policy, limit): limit for limit in (TARGETS if part == FEEDBACK else limits)}
 
 
 def sweeps(
@@ -77,9 +77,10 @@ def sweeps(
     seeds: Sequence[int],
     load: float | None = None,
     mtbf_s: float | None = None,
+    limits: Sequence[float] = LIMITS,
 ) -> list[Trial]:
     """What has to run: a trial a policy and seed, the policies of one seed together."""
-    return [tried(trace, policy, list(swept(policy)), seed, load, mtbf_s)
+    return [tried(trace, policy, list(swept(policy, limits)), seed, load, mtbf_s)
             for seed in seeds for policy in policies]  # fmt: skip
 
 

@@ -41,10 +41,18 @@ def verdicts(setup, waits):
 def test_claims_hold_where_it_waits_less_than_all_and_nears_the_oracle(setup):
     waits = {OURS: 40.0, paper.ORACLE: 20.0}
     told = verdicts(setup, waits)
+    gains = {text: told.pop(text) for text in list(told) if "against DeepRM" in text}
     assert all(told.values()), told
+    # all are alike but in how long they wait
+    assert gains == {
+        "UTI % against DeepRM's: +16.6 %": False, "AWT s against DeepRM's: -43.6 %": True,
+        "LDI against DeepRM's: -43.5 %": False, "TSR % against DeepRM's: +6.7 %": False,
+    }  # fmt: skip
     worse = verdicts(setup, {**waits, "cheng+peak": 30.0})
     assert worse["it is ahead of all seven peers at 1 % of harm, at each load"] is False
     assert worse["it is ahead of every rule at 1 % of harm, at each load"] is True
+    assert worse["no peer is better in AWT s beyond chance"] is False
+    assert worse["no peer is better in LDI beyond chance"] is True
     far = verdicts(setup, {OURS: 95.0, paper.ORACLE: 20.0})
     assert (
         far["it goes at least half of the way from the best rule to the oracle of the peak"]

@@ -226,6 +226,7 @@ VIEWS = (
         each="arm",
         cell="number",
     ),
+    View("metrics", "ours / theirs", ("policy",), ("metric",), (), "arm", None, "and_paper"),
     View("alignment", "goals read off workers' acts", ("policy",), ("metric",), (), cell="number"),
     View(
         "forecast",
