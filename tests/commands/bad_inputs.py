@@ -306,7 +306,7 @@ REPRODUCE = [
     ("adlro --workers 0", "--workers"),
     ("adlro --workers 100000", "--workers"),
     ("adlro --policies nope", "nope"),
-    ("hierarchy --only nope", "figures, alignment"),
+    ("hierarchy --only nope", "figures, alignment, forecast"),
     ("adlro --only nope", "nope"),
     ("adlro --live", "--live adlro"),
     ("slim --drift", "--drift slim"),

@@ -1,5 +1,7 @@
 """The load encoder: its outlook by hand, its network against NumPy, its files."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -49,3 +51,11 @@ def test_files_are_read_back_and_others_are_refused(tmp_path):
     encoder.write_weights(tmp_path / "small.npz", (layers[0][:5], layers[1], layers[2]))
     with pytest.raises(PolicyError, match="first is not"):
         encoder.read_weights(tmp_path / "small.npz")
+
+
+def test_the_shipped_weights_say_which_command_made_them():
+    with np.load(encoder.SHIPPED) as held:
+        made = json.loads(str(held["made"]))
+    assert made["command"].startswith("trimtab train encoder ")
+    assert made["settings"]["trace"] in made["command"]
+    assert "/" not in made["command"]  # no folder of the machine it was made on

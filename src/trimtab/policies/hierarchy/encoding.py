@@ -20,14 +20,14 @@ from torch import Tensor, nn
 
 from trimtab.arrays import Array
 from trimtab.errors import PolicyError
-from trimtab.policies.forecast.training import lent_scene, used_in
+from trimtab.policies.forecast.outlook import examples, said
+from trimtab.policies.forecast.training import lent_scene
 from trimtab.policies.hierarchy.stage import AND
 from trimtab.rules import encoder
 from trimtab.rules.encoder import FEATURES, HIGH_Z, SHIPPED
 from trimtab.rules.forecast import FEATURES as PLAIN
 from trimtab.rules.forecast import HORIZON_S
 from trimtab.rules.forecast import shipped as ridge
-from trimtab.traces.scenes.scene import Scene
 from trimtab.training.checkpoint import device_of, log_to, read_checkpoint, write_checkpoint
 
 FIRST_SEED, HELD_SEED = 510_000, 610_000
@@ -39,8 +39,8 @@ UNKNOWN = 7  # one in so many scenes knows no usual day
 class Settings:
     """`trace` are co-located scenes, several with ; between them, drawn in turn."""
 
-    steps: int = 20  # rounds through all examples
-    scenes: int = 240
+    steps: int = 6  # rounds through all examples
+    scenes: int = 720
     held: int = 12  # scenes that validate
     machines: int = 24  # of each
     every: int = 6  # steps of use between two examples of a node
@@ -196,44 +196,26 @@ def gathered(trace: str, split: str, first: int, scenes: int, on: Settings) -> t
     return x, y
 
 
-def examples(scene: Scene, every: int, known: bool = True) -> tuple[Array, Array]:
-    """Features (E, F) and rises (E, H) in shares of a node."""
-    used, share, region, held, cap, steps, rises = used_in(scene, every)
-    lending = scene.cluster.lending
-    usual, usual_step_s = np.zeros((share.shape[1], 0)), 1.0
-    if known and lending is not None and lending.usual is not None:
-        usual, usual_step_s = np.ascontiguousarray(lending.usual), lending.usual_step_s
-    step_s = scene.workload.pattern_step_s
-    x = np.empty((len(steps), len(cap), FEATURES))
-    encoder.described(used, share, region, held, cap, steps, usual, usual_step_s, step_s, x)
-    flat_x, flat_y = x.reshape(-1, FEATURES), rises.reshape(-1, len(HORIZON_S))
-    return flat_x.astype(np.float32), flat_y.astype(np.float32)
-
-
 def errors(layers: tuple[Array, Array, Array], x: Array, y: Array) -> dict[str, float]:
     """Of the encoder, the ridge of `forecast`, and of use that stands still: see Progress."""
-    first, middle, last = layers
-    hidden = np.maximum(x @ first[:-1] + first[-1], 0.0)
-    said = np.maximum(hidden @ middle[:-1] + middle[-1], 0.0) @ last[:-1] + last[-1]
-    horizons = len(HORIZON_S)
-    spread = np.logaddexp(said[:, horizons:], 0.0)
+    median, high = said(layers, x)
     plain = ridge()
     other = np.maximum(x[:, :PLAIN] @ plain[:, :-1].T, 0.0)
     return {
-        "loss": absolute(np.maximum(said[:, :horizons], 0.0), y),
+        "loss": absolute(np.maximum(median, 0.0), y),
         "ridge": absolute(other, y),
         "still": absolute(np.zeros_like(other), y),
-        "high_loss": high_loss(said[:, :horizons] + spread, y),
+        "high_loss": high_loss(high, y),
         "ridge_high_loss": high_loss(other + HIGH_Z * plain[:, -1], y),
     }
 
 
-def absolute(said: Array, truth: Array) -> float:
+def absolute(foreseen: Array, truth: Array) -> float:
     """Mean absolute error in points."""
-    return 100 * float(np.abs(said - truth).mean())
+    return 100 * float(np.abs(foreseen - truth).mean())
 
 
-def high_loss(said: Array, truth: Array) -> float:
+def high_loss(foreseen: Array, truth: Array) -> float:
     """Mean loss of the 90th percentile, in points."""
-    off, q = truth - said, QUANTILES[1]
+    off, q = truth - foreseen, QUANTILES[1]
     return 100 * float(np.maximum(q * off, (q - 1) * off).mean())
