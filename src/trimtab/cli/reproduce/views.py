@@ -227,6 +227,7 @@ VIEWS = (
         cell="number",
     ),
     View("alignment", "goals read off workers' acts", ("policy",), ("metric",), (), cell="number"),
+    View("manager", "who chooses goals", ("policy",), ("metric",), (), cell="ends"),
     View("coupling", "figure 3: load, what answers", ("policy",), ("metric",), (), cell="ends"),
     View(
         "openb",
