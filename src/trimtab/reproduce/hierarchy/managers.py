@@ -33,14 +33,14 @@ from trimtab.reproduce.trials import Trial
 
 HERE = "trimtab.reproduce.hierarchy.managers"
 EVERY_S = (30.0, 60.0, 120.0, 300.0)
-MACHINES = 48
+MACHINES = 24
 SCENES = 6
 SPLIT = "test"
 PRICE = Settings().price
 BRIEF: dict[str, dict[str, Any]] = {
     "rollouts": {"steps": 6, "held": 2},
-    "evolution": {"steps": 5, "of": 4},
-    "gradient": {"steps": 6, "of": 3},
+    "evolution": {"steps": 6, "of": 4},
+    "gradient": {"steps": 8, "of": 3},
 }
 BRIEF_JUDGES = 8
 FORESIGHT = "foresight"

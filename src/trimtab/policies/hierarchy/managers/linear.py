@@ -48,10 +48,14 @@ class Seeing:
 
     def rows(self, world: World) -> Array:
         """(G, len(SEEN)) of now."""
+        return rows(self.sight(world))
+
+    def sight(self, world: World) -> Sight:
+        """What a manager sees of now."""
         view = view_of(world, self.stage.scene.profile)
         self._graph = graph.seen(self._graph, view)
         sight, self._memory = look(view, self._graph, self._memory)
-        return rows(sight)
+        return sight
 
 
 def rows(sight: Sight) -> Array:

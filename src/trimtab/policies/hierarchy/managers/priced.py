@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -15,8 +15,11 @@ import numpy as np
 from trimtab.arrays import Array
 from trimtab.metrics import interval
 from trimtab.policies.hierarchy.manager import Manager
+from trimtab.policies.hierarchy.managers.linear import Seeing
+from trimtab.policies.hierarchy.managers.walk import outcome, walked
 from trimtab.policies.hierarchy.stage import FLOOR, Drawn
 from trimtab.policies.hierarchy.weights import Orders
+from trimtab.rules.world import World
 from trimtab.training.spread import Spread
 
 SHIFTS = (-0.16, -0.08, -0.04, 0.0, 0.04)  # of the limit
@@ -67,21 +70,39 @@ class Frontier:
 
 def frontier(pool: Spread, scenes: Sequence[Drawn], orders: Orders) -> Frontier:
     """Play these scenes without a manager at limits around that of the orders."""
-    limits = [replace(orders, limit=orders.limit + shift) for shift in SHIFTS]
-    asked = [(scene, one) for one in limits for scene in scenes]
-    found = np.array(list(pool.map(plain, asked))).reshape(len(SHIFTS), len(scenes), 2)
+    asked = [(scene, shift) for shift in SHIFTS for scene in scenes]
+    found = np.array(list(pool.map(partial(plain, orders=orders), asked))).reshape(
+        len(SHIFTS), len(scenes), 2
+    )
     return Frontier(found[..., 0], found[..., 1])
 
 
-def plain(asked: tuple[Drawn, Orders]) -> tuple[float, float]:
-    scene, orders = asked
-    return scene.played(orders)
+def plain(asked: tuple[Drawn, float], orders: Orders) -> tuple[float, float]:
+    """Log of the cost and harm of a scene at a limit that is shifted while jobs come."""
+    stage = asked[0].stage()
+    return outcome(stage, walked(stage, orders, math.inf, nobody, asked[1]))
+
+
+def nobody(world: World) -> list[int]:
+    """Chooses nothing: the orders go on."""
+    return []
+
+
+def under(scene: Drawn, orders: Orders, manager: Manager) -> tuple[float, float]:
+    """Log of the cost and harm of a scene under a manager."""
+    stage = scene.stage()
+    seeing = Seeing(stage, stage.world(orders))
+
+    def chooses(world: World) -> list[int]:
+        goals: list[int] = manager.goals(seeing.sight(world))[0].tolist()
+        return goals
+
+    return outcome(stage, walked(stage, orders, manager.every_s, chooses))
 
 
 def managed(pool: Spread, scenes: Sequence[Drawn], orders: Orders, manager: Manager) -> Array:
     """(scenes, 2) log of the cost and harm under a manager."""
-    play = partial(Drawn.played, orders=orders, manager=manager)
-    return np.array(list(pool.map(play, scenes)))
+    return np.array(list(pool.map(partial(under, orders=orders, manager=manager), scenes)))
 
 
 def mean_half(values: Array) -> tuple[float, float]:
