@@ -44,6 +44,8 @@ finished stays in `kept`, and the same command goes on from there
 `trimtab reproduce hierarchy --only figures --out kept --data work=prepared` — Figures 1 and 3, as
 pictures in `kept`
 
+`trimtab reproduce hierarchy --only manager --out kept` — whether choosing goals pays
+
 `trimtab reproduce hierarchy --data own=bitbrains.tar.xz,daily=cluster_usage.csv,work=prepared` —
 on recorded use and work
 

@@ -46,7 +46,7 @@ class Evolving:
         """What the search has come to."""
         return self._of(self.search.mean, margin, made)
 
-    def step(self, pool: Spread, scenes: Sequence[Drawn], price: float, every_s: float) -> float:
+    def step(self, pool: Spread, scenes: Sequence[Drawn], every_s: float) -> float:
         """Learn from these scenes; the mean gain of the better half of the candidates. Harm is
         priced by what a limit would have gained by as much of it.
         """

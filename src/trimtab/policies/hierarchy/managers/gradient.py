@@ -40,8 +40,16 @@ class Play(NamedTuple):
 class Gradient:
     """The state of a search; `step` takes it one update on."""
 
-    def __init__(self, orders: Orders, scale: Scale, *, plays: int, seed: int) -> None:
-        self.orders, self.scale, self.plays, self.seed = orders, scale, plays, seed
+    def __init__(
+        self, orders: Orders, scale: Scale, *, plays: int, price: float, seed: int
+    ) -> None:
+        self.orders, self.scale, self.plays, self.price, self.seed = (
+            orders,
+            scale,
+            plays,
+            price,
+            seed,
+        )
         self.weights, self.moved, self.done = np.zeros(SHAPE), np.zeros(SHAPE), 0
 
     def state(self) -> dict[str, Array]:
@@ -55,13 +63,13 @@ class Gradient:
         """What the search has come to: what is likelier than `keep` promises more."""
         return linear(-self.weights, self.scale, margin, made)
 
-    def step(self, pool: Spread, scenes: Sequence[Drawn], price: float, every_s: float) -> float:
+    def step(self, pool: Spread, scenes: Sequence[Drawn], every_s: float) -> float:
         """Learn from plays of these scenes; the mean cost of a look in them."""
         draws = [
             (one, (self.seed, self.done, turn)) for one in scenes for turn in range(self.plays)
         ]
         play = partial(
-            played, orders=self.orders, scale=self.scale, weights=self.weights, price=price,
+            played, orders=self.orders, scale=self.scale, weights=self.weights, price=self.price,
             every_s=every_s,
         )  # fmt: skip
         found = list(pool.map(play, draws))

@@ -42,7 +42,7 @@ def searched(out: Path, on: Settings, trace: str, seed: int, command: str) -> It
         search: Evolving | Gradient = (
             Evolving(orders, scale, population=on.population, seed=seed)
             if on.how == "evolution"
-            else Gradient(orders, scale, plays=on.plays, seed=seed)
+            else Gradient(orders, scale, plays=on.plays, price=on.price, seed=seed)
         )
         kept = read_kept(out, made, FREE, (*search.state(), "spent_s"))
         if kept is not None:
@@ -51,7 +51,7 @@ def searched(out: Path, on: Settings, trace: str, seed: int, command: str) -> It
         while search.done < on.steps:
             rng = np.random.default_rng([seed, search.done, 6])
             turn = rng.choice(len(scenes), min(on.of, len(scenes)), False)
-            loss = search.step(pool, [scenes[i] for i in turn], on.price, on.every_s)
+            loss = search.step(pool, [scenes[i] for i in turn], on.every_s)
             wall_s = time.perf_counter() - began_s
             write_kept(out, made, {**search.state(), "spent_s": wall_s})
             if search.done < on.steps:
