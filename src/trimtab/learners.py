@@ -45,7 +45,7 @@ SETTINGS: dict[str, str] = {
     "hierarchy": "trimtab.policies.hierarchy.training:Settings",
     "islam-dqn": "trimtab.policies.peers.training:Settings",
     "islam-reinforce": "trimtab.policies.peers.training:Settings",
-    "manager": "trimtab.policies.hierarchy.managing:Settings",
+    "manager": "trimtab.policies.hierarchy.managers.settings:Settings",
     "packer": "trimtab.policies.packer.training:Settings",
     "rjoub": "trimtab.policies.peers.training:Settings",
     "rlscheduler": "trimtab.policies.peers.training:Settings",

@@ -267,6 +267,8 @@ TRAIN = [
     ("adlro --trace prose.txt", "adlro has no --trace"),
     ("hierarchy --set on=rye", "on='rye' is unknown"),
     ("manager --set on=rye", "on='rye' is unknown"),
+    ("manager --set how=luck", "how='luck' is unknown"),
+    ("manager --set every_s=0", "every_s=0"),
 ]
 DEMO = [
     ("--seeds 0", "--seeds"),

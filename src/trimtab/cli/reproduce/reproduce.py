@@ -47,6 +47,8 @@ pictures in `kept`
 `trimtab reproduce hierarchy --only forecast` — what its load encoder foresees, beside simpler
 estimates
 
+`trimtab reproduce hierarchy --only manager --out kept` — whether choosing goals pays
+
 `trimtab reproduce hierarchy --data own=bitbrains.tar.xz,daily=cluster_usage.csv,work=prepared` —
 on recorded use and work
 

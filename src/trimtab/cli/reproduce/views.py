@@ -253,6 +253,7 @@ VIEWS = (
         (),
         cell="ends",
     ),
+    View("manager", "who chooses goals", ("policy",), ("metric",), (), cell="ends"),
     View("coupling", "figure 3: load, what answers", ("policy",), ("metric",), (), cell="ends"),
     View(
         "openb",

@@ -14,9 +14,8 @@ from trimtab.arrays import Array
 from trimtab.errors import PolicyError, TraceError, UnknownName
 from trimtab.policies.hierarchy.course import BOUND, COLUMNS, Chosen, Course, Told, Weights, rows
 from trimtab.policies.hierarchy.goals import GOALS, KEEP, NAMES
-from trimtab.policies.hierarchy.manager import read_manager
+from trimtab.policies.hierarchy.manager import EVERY_S, read_manager
 from trimtab.policies.hierarchy.stage import Stage
-from trimtab.policies.hierarchy.steering import EVERY_S
 from trimtab.policies.hierarchy.weights import read_orders
 from trimtab.rules.world import World
 from trimtab.sim.world import Models, check_hostable, fitted

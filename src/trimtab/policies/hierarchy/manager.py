@@ -9,6 +9,7 @@ cost; the goal that promises most is chosen, where that is more than a margin, e
 from __future__ import annotations
 
 import json
+import math
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ from trimtab.rules.held import made_by, remedy
 
 FILE = "manager.npz"
 SHIPPED = Path(__file__).with_name(FILE)
+EVERY_S = 60.0  # between two looks, where a manager says nothing else
+LEAST_S = 1.0
 LAYERS = ("machine", "region", "neighbour", "cluster", "head")
 
 
@@ -39,6 +42,11 @@ class Manager:
     head: Array  # (H + 1, GOALS)
     margin: float
     made: dict[str, Any]
+
+    @property
+    def every_s(self) -> float:
+        """Between two looks."""
+        return float(self.made.get("every_s", EVERY_S))
 
     def worth(self, sight: Sight) -> Array:
         """(G, GOALS) what each goal is worth there, below 0 is better."""
@@ -88,7 +96,16 @@ def read_manager(path: str | Path = "") -> Manager | None:
         raise PolicyError(
             f"{place}: made for another manager than this version's; {remedy('hierarchy')}"
         )
+    if why := check_every(made.get("every_s", EVERY_S)):
+        raise PolicyError(f"{place}: made.{why}; {remedy('manager')}")
     return Manager(**layers, margin=margin, made=made)
+
+
+def check_every(every_s: Any) -> str:
+    """Why this is no time between two looks, "" = it is."""
+    if type(every_s) in (int, float) and math.isfinite(every_s) and every_s >= LEAST_S:
+        return ""
+    return f"every_s={every_s!r}; give {LEAST_S:g} seconds or more"
 
 
 def write_manager(path: str | Path, manager: Manager) -> None:

@@ -8,82 +8,45 @@ nothing.
 
 from __future__ import annotations
 
-import math
 import multiprocessing
 import os
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
-from functools import partial
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from trimtab.arrays import Array
-from trimtab.errors import PolicyError
 from trimtab.policies.hierarchy.alignment import reading
 from trimtab.policies.hierarchy.goals import GOALS
 from trimtab.policies.hierarchy.manager import FILE, Manager, write_manager
+from trimtab.policies.hierarchy.managers.choosing import NONE, chosen
+from trimtab.policies.hierarchy.managers.searching import searched
+from trimtab.policies.hierarchy.managers.settings import (
+    CHECKPOINT,
+    FIRST_SEED,
+    FREE,
+    HELD_SEED,
+    Progress,
+    Settings,
+    going_on,
+)
 from trimtab.policies.hierarchy.rollouts import examples
 from trimtab.policies.hierarchy.sight import MACHINE, REGION
-from trimtab.policies.hierarchy.stage import AND, FLOOR, Drawn, staged
+from trimtab.policies.hierarchy.stage import AND, staged
 from trimtab.policies.hierarchy.weights import read_orders
 from trimtab.training.kept import read_kept, write_kept
-from trimtab.training.spread import check_place, spread
+from trimtab.training.spread import spread
 
-FIRST_SEED, HELD_SEED, JUDGE_SEED = 720_000, 820_000, 830_000
-FREE = ("steps", "workers", "held", "rounds", "judges", "on")
-CHECKPOINT = "checkpoint-manager.npz"  # the orders' own lies in the same folder
-MARGINS = (0.0, 0.02, 0.05, 0.1, 0.2)
 MOST_WORTH = 3.0  # rollouts that say more than that are held to it
-NONE = 1e9  # a margin that no goal promises
 MOST_REGIONS = 16
 KEEP_EVERY = 16  # scenes
 KEPT = ("machine", "region", "of", "link", "look", "at", "goal", "worth", "begins", "scene")
-
-
-@dataclass(frozen=True)
-class Settings:
-    """`orders` is a folder of `trimtab train hierarchy`; "" = what ships."""
-
-    steps: int = 64  # scenes of rollouts
-    held: int = 12  # scenes of rollouts that judge the fit
-    judges: int = 24  # scenes that are played to choose the margin
-    machines: int = 48  # of each
-    hidden: int = 16
-    rounds: int = 30  # through all rollouts
-    learning_rate: float = 2e-3
-    decay: float = 0.05
-    price: float = 0.1
-    orders: str = ""
-    workers: int = 0  # processes; 0 = one a processor
-    on: str = ""  # where scenes are played: "" = here, ray, or ray:ADDRESS of a cluster
-
-    def check(self) -> Settings:
-        check_place(self.on)
-        for name in ("steps", "held", "judges", "machines", "hidden", "rounds"):
-            if getattr(self, name) < 1:
-                raise PolicyError(f"{name}={getattr(self, name)} leaves nothing; give 1 or more")
-        return self
-
-
-class Progress(NamedTuple):
-    """How far a training is; the rest is known at the end."""
-
-    step: int
-    steps: int
-    loss: float  # of the fit on other scenes; NaN before
-    explained: float  # share of the rollouts' variance there that it explains
-    promised: float  # mean worth of the goals that it chose there, by their own rollouts
-    margin: float
-    change: float  # of the log of the cost on the validation scenes, harm priced
-    change_se: float
-    aligned: float  # share of goals, drawn at random, that are told from what workers do
-    wall_s: float
 
 
 def train_manager(
@@ -96,6 +59,9 @@ def train_manager(
 ) -> Iterator[Progress]:
     """Train into the folder `out`; goes on where a checkpoint of the same settings lies there."""
     out, on = Path(out), Settings(**settings).check()
+    if on.how != "rollouts":
+        yield from searched(out, on, trace, seed, command)
+        return
     made = {"trace": trace, "seed": seed, **asdict(on)}
     kept = read_kept(out, made, FREE, (*KEPT, "done", "spent_s"), CHECKPOINT)
     rolls = {name: kept[name] for name in KEPT} if kept else {}
@@ -118,7 +84,7 @@ def train_manager(
                 if number % KEEP_EVERY == KEEP_EVERY - 1 or number + 1 == len(todo):
                     state = {**rolls, "done": done, "spent_s": wall_s}
                     write_kept(out, made, state, CHECKPOINT)
-                yield rolling(done, on.steps, wall_s)
+                yield going_on(done, on.steps, wall_s)
     judged = rolls["scene"] >= HELD_SEED
     net = fitted(rolls, ~judged, on, seed)
     loss, explained, promised = judgement(net, rolls, judged)
@@ -126,19 +92,18 @@ def train_manager(
         trace, read_orders(on.orders), scenes=min(on.steps, 8), held=min(on.held, 4),
         machines=on.machines, seed=seed, workers=on.workers or os.cpu_count() or 1,
     )  # fmt: skip
-    about = {"explained": explained, "worth": worths(rolls), "alignment": aligned.told()}
+    about: dict[str, Any] = {
+        "every_s": on.every_s,
+        "explained": explained,
+        "worth": worths(rolls),
+        "alignment": aligned.told(),
+    }
     manager = net.manager(NONE, {"settings": made, "command": command, **about})
-    margin, change, change_se = chosen(manager, trace, on, seed)
-    write_manager(out / FILE, net.manager(margin, {**manager.made, "change": change}))
+    best = chosen(manager, trace, on, seed)
+    write_manager(out / FILE, net.manager(best.margin, {**manager.made, "change": best.change}))
     wall_s = time.perf_counter() - began_s
-    told = (loss, explained, promised, margin, change, change_se, aligned.accuracy)
+    told = (loss, explained, promised, *best, aligned.accuracy)
     yield Progress(on.steps, on.steps, *told, wall_s)
-
-
-def rolling(step: int, steps: int, wall_s: float) -> Progress:
-    """How far it is while rollouts come in."""
-    nan = math.nan
-    return Progress(step, steps, nan, nan, nan, nan, nan, nan, nan, wall_s)
 
 
 def rolled(asked: tuple[str, str, int, Settings]) -> dict[str, Array]:
@@ -147,7 +112,7 @@ def rolled(asked: tuple[str, str, int, Settings]) -> dict[str, Array]:
     traces = trace.split(AND)
     stage = staged(traces[seed % len(traces)], split, seed, on.machines)
     orders = read_orders(on.orders)
-    found = list(examples(stage, orders, np.random.default_rng(seed), on.price))
+    found = list(examples(stage, orders, np.random.default_rng(seed), on.price, every_s=on.every_s))
     sights = list({id(one.sight): one.sight for one in found}.values())
     look = {id(sight): i for i, sight in enumerate(sights)}
     regions = len(stage.cluster.regions)
@@ -284,25 +249,3 @@ def judgement(net: Net, rolls: dict[str, Array], judged: Array) -> tuple[float, 
     taken = mine[best[rolls["at"][mine]] == rolls["goal"][mine]]
     of = worth[taken] * promising[rolls["at"][taken]]
     return loss, 1 - loss / spread, float(of.mean()) if len(of) else 0.0
-
-
-def chosen(manager: Manager, trace: str, on: Settings, seed: int) -> tuple[float, float, float]:
-    """The margin under which validation scenes come out best, and by how much."""
-    from trimtab.policies.hierarchy.training import drawn
-
-    orders = read_orders(on.orders)
-    with spread(on.on, lambda: ThreadPoolExecutor(on.workers or os.cpu_count() or 1)) as pool:
-        first = JUDGE_SEED + 10_000 * seed
-        stages = drawn(pool, trace, "validation", first, [on.machines] * on.judges)
-        plain = np.array(list(pool.map(lambda one: one.played(orders), stages)))
-        best = (NONE, 0.0, 0.0)
-        for margin in MARGINS:
-            sure = Manager(**{**vars(manager), "margin": margin})
-            play = partial(Drawn.played, orders=orders, manager=sure)
-            played = np.array(list(pool.map(play, stages)))
-            harm = np.log((played[:, 1].mean() + FLOOR) / (plain[:, 1].mean() + FLOOR))
-            change = played[:, 0] - plain[:, 0] + on.price * harm
-            error = float(change.std(ddof=1) / math.sqrt(len(change))) if len(change) > 1 else 0.0
-            if change.mean() + error < best[1] + best[2]:
-                best = (margin, float(change.mean()), error)
-    return best

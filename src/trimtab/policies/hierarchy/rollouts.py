@@ -18,6 +18,7 @@ from trimtab.arrays import Array
 from trimtab.metrics import COSTS, HARM
 from trimtab.policies.hierarchy import graph
 from trimtab.policies.hierarchy.goals import AT, GOALS, KEEP, MOVES, Goal
+from trimtab.policies.hierarchy.manager import EVERY_S
 from trimtab.policies.hierarchy.sight import Memory, Sight, look
 from trimtab.policies.hierarchy.stage import FLOOR, RULE, Stage
 from trimtab.policies.hierarchy.weights import Orders
@@ -29,7 +30,7 @@ from trimtab.sim.lending import SAME
 from trimtab.sim.whole import CHUNK, view_of
 from trimtab.sim.world import copied, grown
 
-FOLLOWED_S, WATCHED_S = 120.0, 480.0
+FOLLOWED, WATCHED_S = 2, 480.0  # looks that a goal is followed; seconds it is watched at least
 
 
 class Example(NamedTuple):
@@ -53,7 +54,12 @@ class Scales(NamedTuple):
 
 
 def examples(
-    stage: Stage, orders: Orders, rng: Generator, price: float, regions: int = 2
+    stage: Stage,
+    orders: Orders,
+    rng: Generator,
+    price: float,
+    regions: int = 2,
+    every_s: float = EVERY_S,
 ) -> Iterator[Example]:
     """Of one scene: at each look all goals of so many regions."""
     world = stage.world(orders)
@@ -64,28 +70,30 @@ def examples(
     batch = work.truth["service"] == 0
     first_s, last_s = (float(one(work.jobs["submit_s"][batch])) for one in (np.min, np.max))
     count = len(stage.cluster.regions)
-    looks = (last_s - first_s) / FOLLOWED_S
+    followed_s = FOLLOWED * every_s
+    watched_s = max(WATCHED_S, followed_s)
+    looks = (last_s - first_s) / followed_s
     known = graph.empty(world.runs.shape[1], len(stage.cluster), len(work), count)
     memory: Memory | None = None
     now_s = first_s
-    while now_s + WATCHED_S < last_s:
+    while now_s + watched_s < last_s:
         world = until(world, now_s)
         view = view_of(world, stage.scene.profile)
         known = graph.seen(known, view)
         sight, memory = look(view, known, memory)
-        plain = counted(until(copied(world), now_s + WATCHED_S), stage)
+        plain = counted(until(copied(world), now_s + watched_s), stage)
         for g in rng.choice(count, min(regions, count), replace=False).tolist():
             for number, goal in enumerate(orders.goals):
                 if number == KEEP:
                     continue
                 branch = copied(world)
                 follow(branch, g, orders, goal)
-                branch = until(branch, now_s + FOLLOWED_S)
+                branch = until(branch, now_s + followed_s)
                 follow(branch, g, orders, GOALS[KEEP])
-                branch = until(branch, now_s + WATCHED_S)
+                branch = until(branch, now_s + watched_s)
                 worth = scales.change(counted(branch, stage), plain) * looks * count
                 yield Example(sight, g, number, worth)
-        now_s += FOLLOWED_S
+        now_s += followed_s
 
 
 def follow(world: World, region: int, orders: Orders, goal: Goal) -> None:

@@ -18,11 +18,11 @@ from trimtab.arrays import Array
 from trimtab.core import Limit
 from trimtab.policies.hierarchy import graph
 from trimtab.policies.hierarchy.goals import AT, GOALS, KEEP, MOVES
+from trimtab.policies.hierarchy.manager import EVERY_S, Manager
 from trimtab.policies.hierarchy.sight import Memory, Sight, look
 from trimtab.policies.hierarchy.weights import Orders
 from trimtab.rules.compat import SWIFT
 
-EVERY_S = 60.0
 SLOW_S = 1.0  # of a look
 STALE = 0.5  # share of nodes whose use is unknown
 STARVED_S = 900.0  # nothing began for so long while jobs wait
@@ -54,10 +54,12 @@ class Steering:
         self,
         orders: Orders,
         manager: Manages | None,
-        every_s: float = EVERY_S,
+        every_s: float | None = None,  # None = as often as the manager was made for
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.orders, self.manager, self.every_s = orders, manager, every_s
+        self.orders, self.manager = orders, manager
+        own_s = manager.every_s if isinstance(manager, Manager) else EVERY_S
+        self.every_s = own_s if every_s is None else every_s
         self.due_s = -math.inf
         self.worker: Array | None = None  # (G, weights) from the last look on
         self.looks: list[Look] = []
@@ -107,7 +109,7 @@ class Steering:
         if not np.isfinite(worth).all():
             return keep, none, "nan: the manager's answer is no number"
         took_s = self._clock() - began_s
-        if took_s > SLOW_S:
+        if took_s > SLOW_S and self.looks:  # the first may have compiled
             return keep, worth, f"slow: the look took {took_s:.1f} s"
         return goals, worth, ""
 
