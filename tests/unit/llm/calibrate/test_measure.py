@@ -40,8 +40,22 @@ def run(device, *kinds, seconds=1.0, told=lambda what, went_s: None, clock):
     return taken(device, kinds, seconds, RNG(0), told, clock)
 
 
+BEFORE: set[int] = set()
+
+
+@pytest.fixture(autouse=True)
+def others():
+    """Processes that other tests left, such as the one by which Python tracks shared memory."""
+    BEFORE.clear()
+    BEFORE.update(one.pid for one in psutil.Process().children(recursive=True))
+
+
 def children():
-    return [one for one in psutil.Process().children(recursive=True) if one.is_running()]
+    return [
+        one
+        for one in psutil.Process().children(recursive=True)
+        if one.is_running() and one.pid not in BEFORE
+    ]
 
 
 # ---------------------------------------------------------------- the order of things
